@@ -14,12 +14,17 @@ import (
 )
 
 // maxCalls bounds the tool calls that are remembered of one session. What is
-// beyond is passed on as it came.
-const maxCalls = 4096
+// beyond is passed on as it came. Of those that have ended before the last prompt
+// maxPast are: what comes of an older one counts as of a new call.
+const (
+	maxCalls = 4096
+	maxPast  = 256
+)
 
 // cancelAgain is how often a cancel is repeated while its prompt is open. Agents
 // miss one that comes before their turn has begun, though they have told of the
-// turn already.
+// turn already. One with HoldCancels is told once: when its turn has ended, and the
+// answer is on its way, it would take another cancel for its next prompt.
 const cancelAgain = time.Second
 
 // heldCancel is how long a cancel is kept from an agent with HoldCancels that
@@ -40,12 +45,17 @@ type mended struct {
 	login login         // what is said when credentials are missing
 	two   func() bool   // reports whether the agent speaks version 2; nil is no
 	queue []acp.Message // to be read before anything else; used by Read only
+	// writing is held by who writes a prompt, or a cancel of one that is open: that never
+	// comes behind the next prompt. Taken before mu.
+	writing chan struct{} // cap 1
 
 	mu       sync.Mutex
 	closed   bool
+	waits    string                // the session whose prompt waits for writing, "" for none
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
 	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
+	leaves   map[acp.ID]string     // session token by the id of an open request to close or delete it
 	// alone has, by session token, that the agent works without a prompt. Used with
 	// hold; an entry goes with the session's next prompt.
 	alone map[string]bool
@@ -53,17 +63,29 @@ type mended struct {
 
 // openTurn is a prompt that is not answered.
 type openTurn struct {
-	sent   time.Time
-	works  bool        // the agent has begun with it
-	cancel *time.Timer // says that it was cancelled, again and again; nil when it was not
+	sent      time.Time
+	works     bool        // the agent has begun with it
+	cancelled bool        // somebody wants its end
+	held      bool        // which the agent is to be told yet
+	tell      *time.Timer // tells it; nil when it is not told by time
 }
 
-// toolCalls are the calls of a session, of the turn that runs and what the turns
-// before left open.
+// toolCalls are the calls of a session.
 type toolCalls struct {
-	ended map[string]bool // by tool call id as JSON; false while it is open
-	order []string        // of ended's keys
+	state map[string]callState // by tool call id as JSON
+	order []string             // of state's keys
 }
+
+// callState is how far a call is. An agent may say something of one that is over: the command
+// that was cancelled ends at last, say.
+type callState int
+
+const (
+	unknown callState = iota
+	open
+	ended
+	past // ended before the last prompt
+)
 
 var (
 	_ acp.Buffered     = (*mended)(nil)
@@ -73,13 +95,16 @@ var (
 
 // mend returns c mended; p is the process behind it.
 func mend(c acp.Conn, p adapters.Process) *mended {
-	return &mended{Conn: c, Process: p, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, alone: map[string]bool{}}
+	return &mended{Conn: c, Process: p, writing: make(chan struct{}, 1), prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, leaves: map[acp.ID]string{}, alone: map[string]bool{}}
 }
 
 // Untaken implements [adapters.Untaker].
 func (c *mended) Untaken(session string) bool {
+	c.mu.Lock()
+	waits := c.waits == session
+	c.mu.Unlock()
 	u, ok := c.Process.(adapters.Untaker)
-	return ok && u.Untaken(session)
+	return waits || ok && u.Untaken(session)
 }
 
 // Room implements [adapters.Roomy].
@@ -92,15 +117,23 @@ func (c *mended) Room(n int) bool {
 func (c *mended) Write(ctx context.Context, m acp.Message) error {
 	switch {
 	case m.Method() == acp.MethodSessionPrompt && m.IsRequest():
+		if err := c.begin(ctx, m.Session()); err != nil {
+			return err
+		}
+		defer func() { <-c.writing }()
 		token := strings.Clone(string(m.SessionRaw()))
 		c.mu.Lock()
 		c.endTurnLocked(token)
 		delete(c.alone, token)
 		c.prompts[acp.ID(strings.Clone(string(m.ID())))] = token
 		c.turns[token] = &openTurn{sent: time.Now()}
-		if s := c.sessions[token]; s != nil && s.forgetEnded() {
-			delete(c.sessions, token)
+		if s := c.sessions[token]; s != nil {
+			s.prompted()
 		}
+		c.mu.Unlock()
+	case m.IsRequest() && (m.Method() == acp.MethodSessionClose || m.Method() == acp.MethodSessionDelete):
+		c.mu.Lock()
+		c.leaves[acp.ID(strings.Clone(string(m.ID())))] = strings.Clone(string(m.SessionRaw()))
 		c.mu.Unlock()
 	case m.Method() == acp.MethodSessionCancel && c.cancelled(string(m.SessionRaw())):
 		return nil
@@ -108,8 +141,25 @@ func (c *mended) Write(ctx context.Context, m acp.Message) error {
 	return c.Conn.Write(ctx, m)
 }
 
-// cancelled notes a cancel and reports whether it is said later.
-func (c *mended) cancelled(token string) (held bool) {
+// begin waits until nobody writes a cancel.
+func (c *mended) begin(ctx context.Context, session string) error {
+	waits := func(session string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waits = session
+	}
+	waits(session)
+	defer waits("")
+	select {
+	case c.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cancelled notes a cancel and reports whether it is kept from the agent.
+func (c *mended) cancelled(token string) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.turns[token]
@@ -118,24 +168,29 @@ func (c *mended) cancelled(token string) (held bool) {
 		// cancel for its next prompt.
 		return c.hold && !c.alone[token]
 	}
-	held = c.hold && !t.works
-	if t.cancel == nil {
-		wait := cancelAgain
-		if held {
-			wait = heldCancel - time.Since(t.sent)
-		}
-		t.cancel = time.AfterFunc(wait, func() { c.sayCancel(token, t) })
+	if t.cancelled {
+		return c.hold // it was told, or is about to be
 	}
-	return held
+	t.cancelled = true
+	switch {
+	case !c.hold:
+		t.tell = time.AfterFunc(cancelAgain, func() { c.sayCancel(token, t) })
+	case !t.works:
+		t.held = true
+		t.tell = time.AfterFunc(heldCancel-time.Since(t.sent), func() { c.sayCancel(token, t) })
+	}
+	return t.held
 }
 
-// sayCancel cancels a turn that is still open, and comes back.
+// sayCancel cancels a turn that is still open, and comes back unless that was held.
 func (c *mended) sayCancel(token string, t *openTurn) {
+	c.writing <- struct{}{} // Close ends who holds it
+	defer func() { <-c.writing }()
 	c.mu.Lock()
-	open := c.turns[token] == t
-	t.works = true // or it never will: no cancel is held any more
+	say := c.turns[token] == t && (t.held || !c.hold)
+	t.held = false
 	c.mu.Unlock()
-	if !open {
+	if !say {
 		return
 	}
 	if c.Conn.Write(context.Background(), acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.Raw("sessionId", []byte(token)).End())) != nil {
@@ -143,8 +198,8 @@ func (c *mended) sayCancel(token string, t *openTurn) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.turns[token] == t {
-		t.cancel.Reset(cancelAgain)
+	if c.turns[token] == t && !c.hold {
+		t.tell.Reset(cancelAgain)
 	}
 }
 
@@ -152,18 +207,14 @@ func (c *mended) sayCancel(token string, t *openTurn) {
 // that what it shows may be of a turn that has ended.
 func (c *mended) worksLocked(token string, late bool) {
 	t := c.turns[token]
-	if t == nil {
-		if !late {
-			c.alone[strings.Clone(token)] = true
+	switch {
+	case late:
+	case t == nil:
+		c.alone[strings.Clone(token)] = true
+	case !t.works:
+		if t.works = true; t.held {
+			t.tell.Reset(0)
 		}
-		return
-	}
-	if t.works {
-		return
-	}
-	t.works = true
-	if t.cancel != nil && c.hold {
-		t.cancel.Reset(0)
 	}
 }
 
@@ -171,11 +222,13 @@ func (c *mended) worksLocked(token string, late bool) {
 func (c *mended) endTurnLocked(token string) bool {
 	t := c.turns[token]
 	delete(c.turns, token)
-	if t == nil || t.cancel == nil {
+	if t == nil {
 		return false
 	}
-	t.cancel.Stop()
-	return true
+	if t.tell != nil {
+		t.tell.Stop()
+	}
+	return t.cancelled
 }
 
 // Close ends the connection.
@@ -234,7 +287,7 @@ func (c *mended) before(m *acp.Message) []acp.Message {
 		call, _ := rawjson.Member(m.Params(), "toolCall")
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if s, id := c.callLocked(m, call); s != nil && !s.has(id) && s.set(id, false) {
+		if s, id := c.callLocked(m, call); s != nil && (s.state[id] == unknown || s.state[id] == past) && s.set(id, open) {
 			return []acp.Message{updateOf(m.SessionRaw(), introduction(call))}
 		}
 	case m.Method() != acp.MethodSessionUpdate:
@@ -242,7 +295,7 @@ func (c *mended) before(m *acp.Message) []acp.Message {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if s, id := c.callLocked(m, m.Update()); s != nil {
-			s.set(id, over(m.Update()))
+			s.set(id, said(m.Update()))
 		}
 	case string(m.UpdateKind()) == "tool_call_update":
 		c.mu.Lock()
@@ -250,12 +303,14 @@ func (c *mended) before(m *acp.Message) []acp.Message {
 		s, id := c.callLocked(m, m.Update())
 		switch {
 		case s == nil:
-		case !s.has(id):
-			if s.set(id, over(m.Update())) {
+		case s.state[id] == unknown:
+			if s.set(id, said(m.Update())) {
 				*m = updateOf(m.SessionRaw(), introduction(m.Update()))
 			}
-		case over(m.Update()):
-			s.set(id, true)
+		case said(m.Update()) == ended:
+			s.set(id, ended)
+		case s.state[id] == past && rawjson.MemberString(m.Update(), "status") != "":
+			s.set(id, open) // it goes on, or it is another one with the same id
 		}
 	}
 	return nil
@@ -275,6 +330,14 @@ func announcement(m *acp.Message) bool {
 func (c *mended) answered(m *acp.Message) []acp.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if token, ok := c.leaves[m.ID()]; ok {
+		delete(c.leaves, m.ID())
+		if m.Err() == nil {
+			delete(c.sessions, token)
+			delete(c.alone, token)
+		}
+		return nil
+	}
 	token, ok := c.prompts[m.ID()]
 	if !ok {
 		return nil
@@ -291,8 +354,8 @@ func (c *mended) answered(m *acp.Message) []acp.Message {
 	}
 	var out []acp.Message
 	for _, id := range s.order {
-		if !s.ended[id] {
-			s.ended[id] = true
+		if s.state[id] == open {
+			s.state[id] = ended
 			failed := rawjson.Object{}.String("sessionUpdate", "tool_call_update").Raw("toolCallId", []byte(id)).String("status", "failed").End()
 			out = append(out, updateOf([]byte(token), failed))
 		}
@@ -310,48 +373,50 @@ func (c *mended) callLocked(m *acp.Message, u json.RawMessage) (*toolCalls, stri
 	token := string(m.SessionRaw())
 	s := c.sessions[token]
 	if s == nil {
-		s = &toolCalls{ended: map[string]bool{}}
+		s = &toolCalls{state: map[string]callState{}}
 		c.sessions[token] = s
 	}
 	return s, string(id)
 }
 
-func (s *toolCalls) has(id string) bool {
-	_, ok := s.ended[id]
-	return ok
-}
-
 // set notes the call and reports whether there was room for it.
-func (s *toolCalls) set(id string, ended bool) bool {
-	if !s.has(id) {
+func (s *toolCalls) set(id string, state callState) bool {
+	if s.state[id] == unknown {
 		if len(s.order) >= maxCalls {
 			return false
 		}
 		s.order = append(s.order, id)
 	}
-	s.ended[id] = ended
+	s.state[id] = state
 	return true
 }
 
-// forgetEnded reports whether nothing is left.
-func (s *toolCalls) forgetEnded() bool {
-	s.order = slices.DeleteFunc(s.order, func(id string) bool {
-		ended := s.ended[id]
-		if ended {
-			delete(s.ended, id)
+// prompted takes that a turn begins. Of the calls that have ended it forgets the oldest.
+func (s *toolCalls) prompted() {
+	over := 0
+	for id, state := range s.state {
+		if state != open {
+			s.state[id] = past
+			over++
 		}
-		return ended
+	}
+	s.order = slices.DeleteFunc(s.order, func(id string) bool {
+		forget := over > maxPast && s.state[id] == past
+		if forget {
+			delete(s.state, id)
+			over--
+		}
+		return forget
 	})
-	return len(s.order) == 0
 }
 
-// over reports whether a tool call's status is a last one.
-func over(call json.RawMessage) bool {
+// said is the state of a call as its status says it.
+func said(call json.RawMessage) callState {
 	switch rawjson.MemberString(call, "status") {
 	case "completed", "failed":
-		return true
+		return ended
 	}
-	return false
+	return open
 }
 
 // introduction is the tool_call update that tells of a call which something else

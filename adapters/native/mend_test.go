@@ -24,6 +24,8 @@ import (
 // script is a Conn whose messages are given.
 type script struct {
 	in chan acp.Message
+	// blocks, which may be nil, is called before a frame is noted as written.
+	blocks func(frame string)
 
 	mu    sync.Mutex
 	wrote []string
@@ -46,6 +48,9 @@ func (s *script) Read(context.Context) (acp.Message, error) {
 }
 
 func (s *script) Write(_ context.Context, m acp.Message) error {
+	if s.blocks != nil {
+		s.blocks(string(m.Frame()))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wrote = append(s.wrote, string(m.Frame()))
@@ -200,6 +205,51 @@ func TestMend_ACancelIsRepeated(t *testing.T) {
 	}
 }
 
+// A repeated cancel never comes behind the next prompt.
+func TestMend_ACancelIsOfItsPrompt(t *testing.T) {
+	const (
+		prompt = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		cancel = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
+		next   = `{"jsonrpc":"2.0","id":8,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+	)
+	synctest.Test(t, func(t *testing.T) {
+		inner, may := newScript(), make(chan struct{})
+		inner.blocks = func(frame string) {
+			if frame == cancel && len(inner.written()) == 2 {
+				<-may
+			}
+		}
+		c := mend(inner, nil)
+		_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+		_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+		time.Sleep(cancelAgain)
+		synctest.Wait() // the second one is on its way
+		inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`))
+		if _, err := c.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		given := make(chan struct{})
+		go func() {
+			defer close(given)
+			_ = c.Write(t.Context(), acp.MustParse([]byte(next)))
+		}()
+		synctest.Wait()
+		if !c.Untaken("s") {
+			t.Error("the agent has the prompt")
+		}
+		close(may)
+		<-given
+		if c.Untaken("s") {
+			t.Error("the agent does not have the prompt")
+		}
+		synctest.Wait()
+		if diff := cmp.Diff([]string{prompt, cancel, cancel, next}, inner.written()); diff != "" {
+			t.Errorf("written (-want +got):\n%s", diff)
+		}
+		_ = c.Close()
+	})
+}
+
 // A cancel of a session in which nothing runs is kept from an agent that would take it
 // for its next prompt, and from no other.
 func TestMend_CancelWithoutAPrompt(t *testing.T) {
@@ -249,6 +299,7 @@ func TestMend_HeldCancels(t *testing.T) {
 		cancel   = `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`
 		announce = `{"sessionUpdate":"available_commands_update","availableCommands":[]}`
 		chunk    = `{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"x"}}`
+		usage    = `{"sessionUpdate":"usage_update","used":1,"size":2}`
 	)
 	for _, tt := range []struct {
 		name   string
@@ -259,6 +310,7 @@ func TestMend_HeldCancels(t *testing.T) {
 		{"works already", []string{announce, chunk}, nil, 0},
 		{"works then", []string{announce}, []string{announce, chunk}, 0},
 		{"never works", []string{announce}, []string{announce}, heldCancel - time.Second},
+		{"tells of the turn before", []string{usage}, []string{usage}, heldCancel - time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -290,10 +342,12 @@ func TestMend_HeldCancels(t *testing.T) {
 				if diff := cmp.Diff([]string{prompt, cancel}, inner.written()); diff != "" {
 					t.Errorf("after %v (-want +got):\n%s", tt.want, diff)
 				}
-				time.Sleep(cancelAgain)
+				read([]string{chunk})
+				_ = c.Write(t.Context(), acp.MustParse([]byte(cancel))) // the turn may have ended
+				time.Sleep(10 * cancelAgain)
 				synctest.Wait()
-				if diff := cmp.Diff([]string{prompt, cancel, cancel}, inner.written()); diff != "" {
-					t.Errorf("an interval later (-want +got):\n%s", diff)
+				if diff := cmp.Diff([]string{prompt, cancel}, inner.written()); diff != "" {
+					t.Errorf("it is told again (-want +got):\n%s", diff)
 				}
 				_ = c.Close()
 			})
@@ -314,8 +368,66 @@ func TestMend_MemoryIsBounded(t *testing.T) {
 		t.Errorf("%d calls are remembered, want %d", n, maxCalls)
 	}
 	_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s"}}`)))
-	if len(c.sessions) != 0 {
-		t.Error("ended calls are remembered into the next turn")
+	if s := c.sessions[`"s"`]; len(s.order) != maxPast || len(s.state) != maxPast || s.order[0] != fmt.Sprintf(`"%d"`, maxCalls-maxPast) {
+		t.Errorf("%d calls that have ended are remembered into the next turn, from %s on", len(s.order), s.order[0])
+	}
+	for _, method := range []string{"session/close", "session/delete"} {
+		for id, answer := range map[string]string{"8": `"error":{"code":-32603,"message":"no"}`, "9": `"result":{}`} {
+			inner.in <- acp.MustParse([]byte(up(`{"sessionUpdate":"tool_call","toolCallId":"x","title":"x"}`)))
+			_ = c.Write(t.Context(), acp.MustParse([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":"`+method+`","params":{"sessionId":"s"}}`)))
+			inner.in <- acp.MustParse([]byte(`{"jsonrpc":"2.0","id":` + id + `,` + answer + `}`))
+			for range 2 {
+				if _, err := c.Read(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if gone := len(c.sessions) == 0; gone != (id == "9") || len(c.leaves) != 0 {
+				t.Errorf("%s, %s: forgotten %v", method, answer, gone)
+			}
+		}
+	}
+}
+
+// What comes of a call behind its turn's end is of that call, also when the next turn runs.
+func TestMend_AnUpdateBehindTheTurn(t *testing.T) {
+	const (
+		prompt   = `{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"sessionId":"s","prompt":[]}}`
+		answer   = `{"jsonrpc":"2.0","id":7,"result":{"stopReason":"cancelled"}}`
+		ask      = `{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"s","options":[],"toolCall":{"toolCallId":"a","title":"A"}}}`
+		callA    = `{"sessionUpdate":"tool_call","toolCallId":"a","title":"A","status":"pending"}`
+		outputA  = `{"sessionUpdate":"tool_call_update","toolCallId":"a","content":[]}`
+		workingA = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"in_progress"}`
+		doneA    = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"completed"}`
+		failedA  = `{"sessionUpdate":"tool_call_update","toolCallId":"a","status":"failed"}`
+	)
+	for name, tt := range map[string]struct{ behind, want []string }{
+		"its end":                 {[]string{up(doneA)}, []string{up(doneA)}},
+		"its output":              {[]string{up(outputA)}, []string{up(outputA)}},
+		"that it works":           {[]string{up(workingA)}, []string{up(workingA), up(failedA)}},
+		"that it works, and ends": {[]string{up(workingA), up(doneA)}, []string{up(workingA), up(doneA)}},
+		"another one with its id": {[]string{up(callA)}, []string{up(callA), up(failedA)}},
+		"a permission with its id": {[]string{ask, up(doneA)}, []string{
+			up(`{"toolCallId":"a","title":"A","sessionUpdate":"tool_call","status":"pending"}`), ask, up(doneA),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := newScript(up(callA), answer)
+			c := mend(inner, nil)
+			_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+			for range 3 { // and the end of the call
+				if _, err := c.Read(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = c.Write(t.Context(), acp.MustParse([]byte(prompt)))
+			for _, frame := range append(tt.behind, answer) {
+				inner.in <- acp.MustParse([]byte(frame))
+			}
+			close(inner.in)
+			if diff := cmp.Diff(append(tt.want, answer), readAll(t, c)); diff != "" {
+				t.Errorf("read (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -334,7 +446,7 @@ func TestMend_RealAgents(t *testing.T) {
 			defer func() { _ = f.Close() }()
 			inner := newScript()
 			c := mend(inner, nil)
-			open := map[string]bool{} // calls that were introduced and have not ended
+			running := map[string]bool{} // calls that were introduced and have not ended
 			told := map[string]bool{}
 			lines := bufio.NewScanner(f)
 			lines.Buffer(nil, 1<<20)
@@ -369,17 +481,17 @@ func TestMend_RealAgents(t *testing.T) {
 					id := rawjson.MemberString(call, "toolCallId")
 					switch kind {
 					case "tool_call":
-						told[id], open[id] = true, !over(call)
+						told[id], running[id] = true, said(call) != ended
 					case "tool_call_update", "permission":
 						if !told[id] {
 							t.Errorf("%s of call %s, which nobody told of: %s", kind, id, got.Frame())
 						}
-						if over(call) {
-							open[id] = false
+						if said(call) == ended {
+							running[id] = false
 						}
 					}
 					if got.IsResponse() && rawjson.MemberString(got.Result(), "stopReason") != "" {
-						for id, is := range open {
+						for id, is := range running {
 							if is {
 								t.Errorf("call %s is open although its turn has ended", id)
 							}

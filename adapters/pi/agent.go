@@ -89,15 +89,15 @@ func (a *agent) DeleteSession(ctx context.Context, r *schema.DeleteSessionReques
 	id := string(r.SessionID)
 	known, ok := a.store.Load(id)
 	if !ok || !known.Made {
-		if _, err := a.files.find(id, ""); err != nil {
+		if _, err := a.files.find(id); err != nil {
 			return nil, bridge.NotFound(r.SessionID)
 		}
 		return nil, acp.Errorf(acp.CodeInvalidRequest, "session %s was not made here, so it is not deleted: delete it with pi itself", id)
 	}
 	return nil, a.sessions.Erase(ctx, r.SessionID, func() error {
 		known, _ := a.store.Load(id) // its end may have changed that
-		if known.File != "" {
-			if err := os.Remove(known.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, file := range known.own() {
+			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("delete session %s: %w", id, err)
 			}
 		}

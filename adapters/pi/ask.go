@@ -2,6 +2,8 @@ package pi
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +17,15 @@ import (
 // must not wait: the answer is found, and written, by a goroutine of its own.
 func (s *session) dialog(p *program, e *event) {
 	if a, ok := announced(e, s.mark); ok {
-		p.gate = a
+		if p.gate == nil {
+			p.gate = a
+		} else {
+			s.goOn(p, a)
+		}
+		return
+	}
+	if q, ok := questionIn(e, s.mark); ok {
+		s.questionIs(p, q)
 		return
 	}
 	if servers, ok := serversIn(e, s.mark); ok {
@@ -30,16 +40,21 @@ func (s *session) dialog(p *program, e *event) {
 	default:
 		return // what only a terminal shows
 	}
+	p.last = e.ID
 	q, gate := asked(e, s.mark)
 	t := s.turns.Current() // the answer may come when another one runs
 	s.mu.Lock()
 	served := s.served // before there is a session nobody can be asked
 	s.mu.Unlock()
 	ctx, done, ok := s.asks.Begin(s.ctx, e.ID)
-	if ok && gate {
-		s.mu.Lock()
-		s.calls[q.Call] = e.ID
-		s.mu.Unlock()
+	told := func() {}
+	if ok {
+		told = s.openAsk(e.ID, ctx.Done())
+		if gate {
+			s.mu.Lock()
+			s.calls[q.Call] = e.ID
+			s.mu.Unlock()
+		}
 	}
 	if s.turns.Stopping() {
 		s.asks.Withdraw(e.ID) // while it is open Pi would not end the turn
@@ -52,11 +67,16 @@ func (s *session) dialog(p *program, e *event) {
 		defer done()
 		switch {
 		case !served:
+			told()
 			s.answer(p, e.ID, nil)
 		case gate:
-			s.answerGate(ctx, p, t, e.ID, q)
+			said, end := s.decide(ctx, q)
+			told()
+			s.answerGate(p, t, e.ID, q, said, end)
 		default:
-			s.answer(p, e.ID, s.question(ctx, e))
+			said := s.question(ctx, e)
+			told()
+			s.answer(p, e.ID, said)
 		}
 		if gate {
 			s.mu.Lock()
@@ -66,9 +86,53 @@ func (s *session) dialog(p *program, e *event) {
 	})
 }
 
-// answerGate decides on a call that was made in turn t, nil for none.
-func (s *session) answerGate(ctx context.Context, p *program, t *turn.Turn[work], id string, q *gateQuestion) {
-	said, end := s.decide(ctx, q)
+// questionIs takes what the gate says of a question that an extension may take back. One
+// that it may not is open until it is answered, also behind its turn.
+func (s *session) questionIs(p *program, q *openQuestion) {
+	switch {
+	case q.Over:
+		s.asks.Withdraw(p.asked[q.Name])
+		delete(p.asked, q.Name)
+	case len(p.asked) < turn.MaxAsks: // else it was refused
+		if p.asked == nil {
+			p.asked = map[string]string{}
+		}
+		p.asked[q.Name] = p.last
+	}
+}
+
+// openAsk notes that the client is asked, until told is called: it has answered, or knows that
+// nobody waits for that. over is closed when nobody does.
+func (s *session) openAsk(id string, over <-chan struct{}) (told func()) {
+	one := openAsk{over, make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[id] = one
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, id)
+		close(one.told)
+	}
+}
+
+// awaitTold waits until the client knows of each question for whose answer nobody waits any more.
+func (s *session) awaitTold() {
+	s.mu.Lock()
+	open := slices.Collect(maps.Values(s.open))
+	s.mu.Unlock()
+	for _, one := range open {
+		select {
+		case <-one.over:
+			<-one.told
+		default:
+		}
+	}
+}
+
+// answerGate answers whether a call that was made in turn t, nil for none, may be made. end
+// says that the client wants the end of the run.
+func (s *session) answerGate(p *program, t *turn.Turn[work], id string, q *gateQuestion, said string, end bool) {
 	if end {
 		s.giveUp(t) // before Pi has the answer and goes on
 	}

@@ -144,7 +144,7 @@ func TestPrompt_RunBeside(t *testing.T) {
 			if said != tt.want || used != tt.used {
 				t.Errorf("ended with %q, %d tokens; want %q, %d", said, used, tt.want, tt.used)
 			}
-			if s.turns.Owns("") && tt.lines[len(tt.lines)-1] == over {
+			if s.turns.Owns(ownRun) && tt.lines[len(tt.lines)-1] == over {
 				t.Error("a run that is over goes on")
 			}
 			s.stop()

@@ -13,9 +13,12 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-// Pi refuses a prompt because of a run, which it has not. Or it ends then: the prompt is for the next process.
+// Pi refuses a prompt because of a run, which it has not. Or it ends then: the prompt is for the next process. Or it makes a
+// summary, and takes the prompt behind that.
 func TestPrompt_RefusedAsBusy(t *testing.T) {
-	for name, ends := range map[string]bool{"and does nothing": false, "and ends": true} {
+	const summary = 2 // it is refused so often because of one, which goes on for so many questions
+	for name, why := range map[string]string{"and does nothing": busy, "and ends": busy, "and makes a summary": compacting} {
+		ends := name == "and ends"
 		t.Run(name, func(t *testing.T) {
 			// It repeats what Pi is told.
 			child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/cat"}, nil)
@@ -31,7 +34,7 @@ func TestPrompt_RefusedAsBusy(t *testing.T) {
 			if err := a.sessions.Add("S", s); err != nil {
 				t.Fatal(err)
 			}
-			given, read := 0, make(chan struct{})
+			given, looked, read := 0, 0, make(chan struct{})
 			go func() {
 				defer close(read)
 				child.Each(func(line []byte) error {
@@ -43,9 +46,12 @@ func TestPrompt_RefusedAsBusy(t *testing.T) {
 							s.lost(p.exit)
 							return nil
 						}
+						if looked++; why == compacting && looked <= summary {
+							e.Data = []byte(`{"isCompacting":true}`)
+						}
 					case "prompt":
-						if given++; given <= 10*maxIdle {
-							e.Success, e.Error = false, busy
+						if given++; given <= summary || why == busy {
+							e.Success, e.Error = false, why
 						} else {
 							e.Data = []byte(`{"disposition":"handled"}`)
 						}
@@ -60,7 +66,9 @@ func TestPrompt_RefusedAsBusy(t *testing.T) {
 			switch {
 			case ends && (!exited || !a.conn.Untaken("S")):
 				t.Errorf("it ended with %v, untaken %t", err, a.conn.Untaken("S"))
-			case !ends && (refusal == nil || refusal.Message != "pi refused the prompt: "+busy):
+			case why == compacting && (err != nil || given != summary+1):
+				t.Errorf("it ended with %v, given %d times", err, given)
+			case !ends && why == busy && (refusal == nil || refusal.Message != "pi refused the prompt: "+busy):
 				t.Errorf("it ended with %v, given %d times", err, given)
 			}
 			s.stop()

@@ -11,6 +11,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 // command is a row of Pi's list of commands.
@@ -55,11 +56,14 @@ func commandsUpdate(list []command) []schema.SessionUpdate {
 }
 
 // builtin runs a prompt that is one of builtins. done says that it was.
-func (s *session) builtin(ctx context.Context, p *program, in *input) (done bool, err error) {
+func (s *session) builtin(ctx context.Context, p *program, t *turn.Turn[work], in *input) (done bool, err error) {
 	name, rest, _ := strings.Cut(strings.TrimSpace(in.text), " ")
 	rest = strings.TrimSpace(rest)
 	switch {
 	case name == "/compact":
+		s.mu.Lock()
+		t.Work.compact = true
+		s.mu.Unlock()
 		fields := map[string]any{}
 		if rest != "" {
 			fields["customInstructions"] = rest

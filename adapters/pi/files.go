@@ -80,9 +80,19 @@ func (c conversations) glob(name string) []string {
 	return append(flat, deep...)
 }
 
-// find returns the file of a conversation. Pi continues one only in the directory
-// where it was held, so another cwd is an error; "" is any.
-func (c conversations) find(id, cwd string) (string, error) {
+// of returns the file of a session's conversation.
+func (c conversations) of(r *record, id string) (string, error) {
+	switch {
+	case exists(r.File):
+		return r.File, nil
+	case len(r.Left) > 0 || r.Theirs: // the one with the session's id is not its any more
+		return "", bridge.NotFound(schema.SessionID(id))
+	}
+	return c.find(id)
+}
+
+// find returns the file of the conversation that Pi has by that id.
+func (c conversations) find(id string) (string, error) {
 	if !idForm.MatchString(id) {
 		return "", bridge.NotFound(schema.SessionID(id))
 	}
@@ -94,7 +104,7 @@ func (c conversations) find(id, cwd string) (string, error) {
 		head, err := header(f)
 		switch {
 		case err == nil && head.ID == id:
-			return f, c.check(f, schema.SessionID(id), cwd)
+			return f, nil
 		case err != nil && !errors.Is(err, errNone):
 			missing = err // it may be this one
 		}
@@ -102,7 +112,8 @@ func (c conversations) find(id, cwd string) (string, error) {
 	return "", missing
 }
 
-// check refuses to continue a conversation in another directory.
+// check refuses to continue a conversation in another directory than the one where it was
+// held: Pi does not.
 func (c conversations) check(file string, id schema.SessionID, cwd string) error {
 	head, err := header(file)
 	if errors.Is(err, errNone) {
@@ -111,7 +122,7 @@ func (c conversations) check(file string, id schema.SessionID, cwd string) error
 	if err != nil {
 		return err
 	}
-	if cwd == "" || bridge.SameDir(head.Cwd, cwd) {
+	if bridge.SameDir(head.Cwd, cwd) {
 		return nil
 	}
 	return acp.Errorf(acp.CodeInvalidParams, "session %s was held in %s: pi cannot continue it in %s", id, bridge.FirstOf(head.Cwd, "another directory"), cwd).
@@ -216,9 +227,16 @@ func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest)
 		after = *r.Cursor
 	}
 	ours := map[string]string{} // by file
+	left := map[string]bool{}   // by file
 	for id, known := range a.store.All() {
-		if known.Made {
+		if !known.Made {
+			continue
+		}
+		if !known.Theirs {
 			ours[known.File] = id
+		}
+		for _, file := range known.Left {
+			left[file] = true
 		}
 	}
 	out := &schema.ListSessionsResponse{Sessions: []schema.SessionInfo{}}
@@ -229,6 +247,9 @@ func (a *agent) ListSessions(ctx context.Context, r *schema.ListSessionsRequest)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
+		}
+		if left[h.path] { // it was a session's that is another one now
+			continue
 		}
 		s := summarize(h.path)
 		if !s.prompts || s.cwd == "" || !idForm.MatchString(s.id) || cwd != "" && !bridge.SameDir(s.cwd, cwd) {

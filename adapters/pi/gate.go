@@ -20,6 +20,7 @@ const gatePlace = `"__SESSION__"`
 const (
 	gateStatus  = "sandbox-agent-gate" // the key by which the gate announces itself
 	gateServers = "sandbox-agent-mcp"  // the key by which it says how the MCP servers are
+	gateAsked   = "sandbox-agent-ask"  // the key by which it says which questions nobody waits for any more
 	gateAllow   = "allow"              // the answer that lets a call go on; others are the reason why not
 )
 
@@ -31,6 +32,7 @@ type gateFacts struct {
 	Mark      string         `json:"mark"` // tells its dialogs from those of other extensions
 	Status    string         `json:"status"`
 	MCPStatus string         `json:"mcpStatus"`
+	Questions string         `json:"questionStatus"`
 	Allow     string         `json:"allow"`
 	Reads     []string       `json:"reads"`
 	Servers   map[string]any `json:"servers"`   // MCP servers in the form of Pi's mcp.json
@@ -41,7 +43,7 @@ type gateFacts struct {
 
 // gateFile is the extension for a session.
 func gateFile(f gateFacts) ([]byte, error) {
-	f.Status, f.MCPStatus, f.Allow, f.Reads = gateStatus, gateServers, gateAllow, reading
+	f.Status, f.MCPStatus, f.Questions, f.Allow, f.Reads = gateStatus, gateServers, gateAsked, gateAllow, reading
 	b, err := schema.Encode(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode what the gate must know: %w", err)
@@ -49,14 +51,20 @@ func gateFile(f gateFacts) ([]byte, error) {
 	return bytes.Replace(gateSource, []byte(gatePlace), b, 1), nil
 }
 
-// announcement is what the gate says when it is in place.
+// announcement is what the gate says when it is in place, at first and for each conversation
+// with which Pi goes on.
 type announcement struct {
 	Mark    string            `json:"mark"`
 	Version string            `json:"version"` // of Pi, "" when it does not tell
 	MCP     bool              `json:"mcp"`     // Pi can be given MCP servers
 	Failed  map[string]string `json:"failed"`  // servers that it did not take
 	Keyed   bool              `json:"keyed"`   // the session's own credentials go before the user's
+	File    string            `json:"file"`    // of the conversation
+	Reason  string            `json:"reason"`  // why it is this one
 }
+
+// made reports whether Pi has made the conversation for this.
+func (a *announcement) made() bool { return a.Reason == "new" || a.Reason == "fork" }
 
 // announced reads an announcement of the session's own gate.
 func announced(e *event, mark string) (*announcement, bool) {
@@ -68,6 +76,26 @@ func announced(e *event, mark string) (*announcement, bool) {
 		return nil, false
 	}
 	return a, true
+}
+
+// openQuestion names a question of an extension, or says that nobody waits for its answer any
+// more.
+type openQuestion struct {
+	Mark string `json:"mark"`
+	Name string `json:"name"`
+	Over bool   `json:"over"`
+}
+
+// questionIn reads what the session's own gate says of a question.
+func questionIn(e *event, mark string) (*openQuestion, bool) {
+	if e.Method != "setStatus" || e.StatusKey != gateAsked {
+		return nil, false
+	}
+	q := new(openQuestion)
+	if bridge.Lenient([]byte(e.StatusText), q) != nil || q.Mark != mark {
+		return nil, false
+	}
+	return q, true
 }
 
 // serversIn reads how the MCP servers are, as the session's own gate says it.

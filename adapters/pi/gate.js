@@ -41,6 +41,24 @@ async function prefer(registry, provider, key) {
   return Boolean(place);
 }
 
+// watch tells the gateway when Pi itself has given up a question that an extension may take back: nobody waits for its
+// answer any more, and Pi does not say so. A question is the one that was said before its name.
+function watch(ui) {
+  const tell = (name, over) => ui.setStatus(session.questionStatus, JSON.stringify({ mark: session.mark, name, over }));
+  for (const kind of ["select", "confirm", "input"]) {
+    const ask = ui[kind];
+    ui[kind] = (title, more, options) => {
+      const said = ask(title, more, options);
+      if (!(options?.signal || options?.timeout) || options.signal?.aborted || options.gate) return said;
+      const name = crypto.randomUUID();
+      tell(name, false);
+      const over = () => tell(name, true);
+      said.then(over, over);
+      return said;
+    };
+  }
+}
+
 export default async function (pi) {
   const version = await versionOf();
   const mcp = typeof pi.registerMcpServer === "function";
@@ -82,17 +100,23 @@ export default async function (pi) {
   };
   for (const event of ["session_start", "agent_start", "agent_end"]) pi.on(event, tellServers);
 
-  // Announced when all is in place: without it there is no session.
-  pi.on("session_start", async (_event, ctx) => {
+  // Announced when all is in place: without it there is no session. It is so again when another extension has Pi go on with
+  // another conversation.
+  pi.on("session_start", async (event, ctx) => {
     let keyed = true;
+    try {
+      watch(ctx.ui);
+    } catch {
+      // Its questions are open until they are answered.
+    }
     for (const [name, variable] of Object.entries(session.keys)) keyed = await prefer(ctx.modelRegistry, name, process.env[variable]) && keyed;
-    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed, keyed }));
+    ctx.ui.setStatus(session.status, JSON.stringify({ mark: session.mark, version, mcp, failed, keyed, file: ctx.sessionManager?.getSessionFile?.(), reason: event.reason }));
   });
 
   pi.on("tool_call", async (event, ctx) => {
     if (reads(event.toolName)) return undefined;
     const question = { mark: session.mark, toolCallId: event.toolCallId, toolName: event.toolName, input: event.input };
-    const said = await ctx.ui.select(JSON.stringify(question), [session.allow], { signal: ctx.signal });
+    const said = await ctx.ui.select(JSON.stringify(question), [session.allow], { signal: ctx.signal, gate: true });
     if (said === session.allow) return undefined;
     return { block: true, reason: said || "The user cancelled the turn." };
   });

@@ -58,6 +58,44 @@ func liveExtensions(t *testing.T, w *world) {
 	w.extensionsAsk(id)
 }
 
+// liveSummaryOfAnExtension: what Pi summarizes because an extension wants that, nobody
+// prompted: it can be cancelled, and prompts wait for its end.
+func liveSummaryOfAnExtension(t *testing.T, w *world) {
+	w.extension("squeeze.js", `export default function (pi) {
+  pi.registerCommand("squeeze", { description: "Summarizes", handler: async (_args, ctx) => { ctx.compact(); } });
+  pi.on("session_before_compact", async (_event, ctx) => {
+    await ctx.ui.select("Shall it go on?", ["Yes"]);
+    return { cancel: true };
+  });
+}`)
+	c := w.open(noticing, nil)
+	id := c.Fresh()
+	w.fill(func(prompt string) { c.Turn(id, prompt) })
+	works := func(on string) func(m *acp.Message) bool {
+		return func(m *acp.Message) bool { return m.Method() == acp.MethodWorking && has(`"working":`+on)(m) }
+	}
+	begin := func() (from int, ask *acp.Message) {
+		t.Helper()
+		from = c.Seen()
+		c.Turn(id, "/squeeze")
+		c.Await("its work", from, works("true"))
+		_, ask = c.Await("the question", from, is(acp.MethodRequestQuestion))
+		return from, ask
+	}
+	from, _ := begin()
+	c.Notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
+	c.Await("the end of its work", from, works("false"))
+	from, ask := begin()
+	p := c.Prompt(id, "say behind it")
+	c.Must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: id, ModeID: modeDefault}) // the prompt is with the bridge
+	if err := c.Conn.Write(t.Context(), acp.NewResult(ask.ID(), []byte(`{"outcome":"answered","answers":[["Yes"]]}`))); err != nil {
+		t.Fatal(err)
+	}
+	if r, e := c.Result(p); e != nil || !strings.Contains(bridgetest.Said(c.Updates(from)), "behind it") {
+		t.Errorf("the prompt behind it ended with %s, %v", r, e)
+	}
+}
+
 // extensionsAsk: commands of extensions run, ask and tell, and a run that one of
 // them starts is awaited.
 func (w *world) extensionsAsk(id schema.SessionID) {
@@ -70,7 +108,7 @@ func (w *world) extensionsAsk(id schema.SessionID) {
 				return map[string]any{"outcome": "answered", "answers": [][]string{{answer}}}
 			}
 		}
-		if !strings.Contains(string(params), "Nobody answers?") {
+		if !strings.Contains(string(params), "Nobody answers?") && !strings.Contains(string(params), "Some time later?") {
 			t.Errorf("asked %s %s", method, params)
 		}
 		return nil
@@ -86,6 +124,17 @@ func (w *world) extensionsAsk(id schema.SessionID) {
 	c.Await("what was not answered in time", 0, has("in time: undefined"))
 	c.Await("its withdrawal", 0, is(acp.MethodCancelRequest))
 	from := c.Seen()
+	c.Turn(id, "/later")
+	_, later := c.Await("a question that outlives its turn", from, is(acp.MethodRequestQuestion))
+	from = c.Seen()
+	c.Turn(id, "/doubt")
+	c.Await("that it does without", from, has("without: false"))
+	c.Await("the withdrawal of what it asked", from, is(acp.MethodCancelRequest))
+	if err := c.Conn.Write(t.Context(), acp.NewResult(later.ID(), []byte(`{"outcome":"answered","answers":[["Yes"]]}`))); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("the answer behind its turn", from, has("later: Yes"))
+	from = c.Seen()
 	c.Turn(id, "/talk")
 	c.Await("its answer", from, has("from an extensio"))
 	if stop, got := c.Turn(id, "say next"); stop != schema.StopReasonEndTurn || !strings.HasSuffix(bridgetest.Said(got), "next") {

@@ -119,6 +119,77 @@ func liveSessionOfATerminal(t *testing.T, w *world) {
 	c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
 }
 
+// liveAnotherConversation: an extension has Pi go on with another conversation. The session goes
+// on with that one in the next process, too.
+func liveAnotherConversation(t *testing.T, w *world) {
+	w.extension("another.js", `export default function (pi) {
+  pi.registerCommand("afresh", { description: "Begins anew", handler: async (_args, ctx) => { await ctx.newSession(); } });
+  pi.registerCommand("open", { description: "Goes on with another one", handler: async (file, ctx) => { await ctx.switchSession(file); } });
+}`)
+	w.Cwd = t.TempDir()
+	w.terminal("say of a terminal")
+	held := func() []string {
+		names, _ := filepath.Glob(filepath.Join(w.Home, ".pi/agent/sessions", folderOf(w.Cwd), "*.jsonl"))
+		return names
+	}
+	terminal := held()
+	if len(terminal) != 1 {
+		t.Fatalf("the terminal has made %q", terminal)
+	}
+	c := w.open(noticing, nil)
+	id := c.Fresh()
+	c.Turn(id, "say the first word")
+	knows := func(word string, others ...string) {
+		t.Helper()
+		_, got := c.Turn(id, "recall")
+		said := bridgetest.Said(got)
+		for _, other := range others {
+			if strings.Contains(said, other) {
+				t.Errorf("it knows %q", said)
+			}
+		}
+		if !strings.Contains(said, word) {
+			t.Errorf("it knows %q, and not %q", said, word)
+		}
+	}
+	again := func() {
+		t.Helper()
+		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+		c.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+	}
+	from := c.Seen()
+	c.Turn(id, "/afresh")
+	c.Await("the commands of now", from, has("available_commands_update"))
+	c.Turn(id, "say the second word")
+	knows("the second", "the first", "of a terminal")
+	again()
+	knows("the second", "the first", "of a terminal")
+	var listed []schema.SessionID
+	for _, one := range c.list() {
+		if listed = append(listed, one.SessionID); (one.SessionID == id) == rawjson.MemberBool(one.Meta[acp.MetaKey], "native") {
+			t.Errorf("it lists %s", bridgetest.Encoded(one))
+		}
+	}
+	if len(listed) != 2 || !slices.Contains(listed, id) {
+		t.Errorf("the sessions are %v", listed)
+	}
+	// With nothing said in it there is nothing to go on with, and it does not go back.
+	c.Turn(id, "/afresh")
+	again()
+	c.Turn(id, "say the third word")
+	knows("the third", "the first", "the second", "of a terminal")
+	c.Turn(id, "/open "+terminal[0])
+	again()
+	knows("of a terminal", "the first", "the second", "the third")
+	if n := len(held()); n != 4 {
+		t.Errorf("%d conversations are kept", n)
+	}
+	c.Must(acp.MethodSessionDelete, map[string]any{"sessionId": id})
+	if diff := cmp.Diff(terminal, held()); diff != "" {
+		t.Errorf("behind the deletion (-want +got):\n%s", diff)
+	}
+}
+
 func liveForkListDeleteTitle(t *testing.T, w *world) {
 	w.Cwd = t.TempDir()
 	c := w.open(noticing, nil)
@@ -172,7 +243,18 @@ func TestLive_OpenedAgain(t *testing.T) {
 		touch := "run touch " + filepath.Join(w.Cwd, "touched")
 		c.Turn(id, touch)
 		silent := c.New("")
-		c.Must(acp.MethodSessionClose, map[string]any{"sessionId": id})
+		fork := func(c *client, of schema.SessionID) (id schema.SessionID, result json.RawMessage) {
+			t.Helper()
+			result = c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: of, Cwd: w.Cwd, MCPServers: []schema.MCPServer{}})
+			return schema.SessionID(rawjson.MemberString(result, "sessionId")), result
+		}
+		quiet := c.Fresh()
+		c.set(quiet, configModel, "scripted/two")
+		c.set(quiet, configThinking, "high")
+		forked, _ := fork(c, quiet)
+		for _, one := range []schema.SessionID{id, quiet, forked} {
+			c.Must(acp.MethodSessionClose, map[string]any{"sessionId": one})
+		}
 		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 1 {
 			t.Errorf("%d folders of runs are there, want that of the other session", len(left))
 		}
@@ -185,13 +267,19 @@ func TestLive_OpenedAgain(t *testing.T) {
 		if got := again.Updates(from); bridgetest.Said(got)+userSaid(got) != "" {
 			t.Errorf("resume replays %q", bridgetest.Said(got))
 		}
-		options, _ := rawjson.Member(r, "configOptions")
 		want := map[string]string{configModel: "scripted/two", configThinking: "high", configMode: modeWrite}
-		for _, o := range rawjson.Elements(options) {
-			if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
-				t.Errorf("%s is %s, want %s", name, rawjson.MemberString(o, "currentValue"), want[name])
+		chosen := func(of string, result json.RawMessage) {
+			t.Helper()
+			options, _ := rawjson.Member(result, "configOptions")
+			for _, o := range rawjson.Elements(options) {
+				if name := rawjson.MemberString(o, "id"); rawjson.MemberString(o, "currentValue") != want[name] {
+					t.Errorf("%s: %s is %s, want %s", of, name, rawjson.MemberString(o, "currentValue"), want[name])
+				}
 			}
 		}
+		chosen("the session", r)
+		want[configMode] = modeDefault
+		chosen("a fork in which nothing was said", again.Must(acp.MethodSessionResume, &schema.ResumeSessionRequest{SessionID: forked, Cwd: w.Cwd}))
 		if _, got := again.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
 			t.Errorf("it knows %q", bridgetest.Said(got))
 		}
@@ -231,8 +319,14 @@ func TestLive_OpenedAgain(t *testing.T) {
 		if got := third.Updates(from); strings.Count(userSaid(got), "say a word") != 1 {
 			t.Errorf("the replay has %q", userSaid(got))
 		}
-		if _, got := third.Turn(id, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
-			t.Errorf("it knows %q", bridgetest.Said(got))
+		forked, r = fork(third, id)
+		if !strings.Contains(string(r), `"field":"model"`) {
+			t.Errorf("of a fork it is not said that the model is gone: %s", r)
+		}
+		for _, one := range []schema.SessionID{id, forked} {
+			if _, got := third.Turn(one, "recall"); !strings.Contains(bridgetest.Said(got), "a word to remember") {
+				t.Errorf("it knows %q", bridgetest.Said(got))
+			}
 		}
 		third.Close()
 		if left, _ := filepath.Glob(filepath.Join(w.State, "run", "*")); len(left) != 0 {

@@ -26,6 +26,7 @@ func TestLive_Shared(t *testing.T) {
 			{"SecondPromptWaits", false, liveSecondPromptWaits},
 			{"QueueOfAnExtension", true, liveQueueOfAnExtension},
 			{"Extensions", false, liveExtensions},
+			{"SummaryOfAnExtension", true, liveSummaryOfAnExtension},
 			{"RejectWithMessage", true, liveRejectWithMessage},
 			{"ParallelCallsAskOneByOne", false, liveParallelCallsAskOneByOne},
 			{"Permissions", false, livePermissions},
@@ -37,6 +38,7 @@ func TestLive_Shared(t *testing.T) {
 			{"Wishes", false, liveWishes},
 			{"BadStart", false, liveBadStart},
 			{"SessionOfATerminal", false, liveSessionOfATerminal},
+			{"AnotherConversation", false, liveAnotherConversation},
 			{"ForkListDeleteTitle", false, liveForkListDeleteTitle},
 			{"LargeMessages", true, liveLargeMessages},
 		} {

@@ -37,23 +37,24 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.make(ctx, l)
+	s, err := a.make(ctx, l, record{})
 	if err != nil {
 		return nil, err
 	}
 	return &schema.NewSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.sessionMeta()}, nil
 }
 
-// make starts a conversation of the connection's.
-func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, error) {
-	s := a.newSession(l)
-	g, err := s.start(ctx, args...)
+// make starts a conversation of the connection's, with what was chosen of the one that it goes
+// on from.
+func (a *agent) make(ctx context.Context, l *launch, from record, args ...string) (*session, error) {
+	anew := func() *session { return a.newSession(l) }
+	s, g, err := begin(ctx, anew(), anew, &from, args...)
 	if err != nil {
 		return nil, err
 	}
 	s.name(schema.SessionID(g.Session))
 	err = a.store.Change(g.Session, func(r *record) {
-		*r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: bridge.In(l.mode, l.PermissionMode)}
+		*r = record{Cwd: l.Cwd, Made: true, File: g.File, Mode: bridge.In(l.mode, l.PermissionMode), Model: from.Model, Thinking: from.Thinking}
 	})
 	if err == nil && s.noModel() {
 		err = authRequired("pi has no credentials for any model")
@@ -69,6 +70,19 @@ func (a *agent) make(ctx context.Context, l *launch, args ...string) (*session, 
 		return nil, err
 	}
 	return s, a.add(s, g)
+}
+
+// begin starts the process of a session that anew makes, with what was chosen before. That may
+// not be there any more, the conversation is: then it starts without, and from has none of it.
+func begin(ctx context.Context, s *session, anew func() *session, from *record, args ...string) (*session, *greeting, error) {
+	g, err := s.start(ctx, slices.Concat(args, chosen(*from))...)
+	if refused, ok := errors.AsType[*acp.Error](err); ok && len(chosen(*from)) > 0 {
+		s.launch.Cannot("model", "pi does not start with what was chosen before: %s", refused.Message)
+		from.Model, from.Thinking = "", ""
+		s = anew()
+		g, err = s.start(ctx, args...)
+	}
+	return s, g, err
 }
 
 // LoadSession opens a conversation of Pi, wherever it was made, and replays it.
@@ -105,11 +119,9 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if mode := known.Again(l.PermissionMode); modeKnown(mode) {
 		l.mode = mode
 	}
-	file := known.File
-	if exists(file) {
+	file, err := a.files.of(&known, string(id))
+	if err == nil {
 		err = a.files.check(file, id, from.Cwd)
-	} else {
-		file, err = a.files.find(string(id), from.Cwd)
 	}
 	if err != nil {
 		if !bridge.IsNotFound(err) || !made || !known.Made || !bridge.SameDir(known.Cwd, from.Cwd) {
@@ -121,29 +133,27 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	if file != "" {
 		args = append(args, "--session", file)
 	}
-	s := a.newSession(l)
-	s.name(id)
-	s.allowed(known)
+	anew := func() *session {
+		s := a.newSession(l)
+		s.name(id)
+		s.allowed(known)
+		return s
+	}
+	s := anew()
 	if replay && file != "" {
 		if err := s.replay(file); err != nil {
 			s.end()
 			return nil, err
 		}
 	}
-	g, err := s.start(ctx, slices.Concat(args, chosen(known))...)
-	if refused, ok := errors.AsType[*acp.Error](err); ok && len(chosen(known)) > 0 {
-		// What was chosen may not be there any more. The conversation is.
-		l.Cannot("model", "pi does not start with what was chosen before: %s", refused.Message)
-		s = a.newSession(l)
-		s.name(id)
-		s.allowed(known)
-		g, err = s.start(ctx, args...)
-	}
+	s, g, err := begin(ctx, s, anew, &known, args...)
 	if err != nil {
 		return nil, err
 	}
 	s.title.Given(file != "")
-	s.keep(func(r *record) { r.File, r.Mode = g.File, bridge.In(s.mode(), l.PermissionMode) })
+	s.keep(func(r *record) {
+		r.File, r.Theirs, r.Mode = g.File, r.Theirs && !l.anew, bridge.In(s.mode(), l.PermissionMode)
+	})
 	return s, a.add(s, g)
 }
 
@@ -166,19 +176,17 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return nil, err
 	}
 	known, made := a.store.Load(string(r.SessionID))
-	file := known.File
-	var args []string
-	if !exists(file) {
-		if file, err = a.files.find(string(r.SessionID), ""); err != nil && (!made || !bridge.IsNotFound(err)) {
-			return nil, err
-		}
+	file, err := a.files.of(&known, string(r.SessionID))
+	if err != nil && (!made || !bridge.IsNotFound(err)) {
+		return nil, err
 	}
+	var args []string
 	if file != "" {
 		args = append(args, "--fork", file)
 	} else {
 		l.anew = true
 	}
-	s, err := a.make(ctx, l, append(args, chosen(known)...)...)
+	s, err := a.make(ctx, l, known, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package pi
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,6 +28,7 @@ type pretender struct {
 	accepted bool   // the prompt was, and its run has not begun
 	token    string // of what it works on, "" when it is idle
 	runs     bool   // a run has begun, and has not settled
+	compacts bool   // an extension has it make a summary, beside no run
 	known    bool   // the bridge knows that, and did before prompts that come from here on
 	before   int    // how many prompts there were then
 	aborted  bool
@@ -49,8 +51,10 @@ type fakeCall struct {
 
 type fakeDialog struct {
 	id, token string
+	question  bool // of an extension
 	loose     bool // nobody waits for its answer
 	answered  bool
+	over      bool // nobody waits for its answer any more
 	allowed   bool
 }
 
@@ -77,10 +81,14 @@ func (f *pretender) refuse(o *order, why string) {
 	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, why))
 }
 
-// refuseNow refuses a prompt while a run goes on. It may be given again.
+// refuseNow refuses a prompt while something else goes on. It may be given again.
 func (f *pretender) refuseNow(o *order) {
 	f.Prompt(o.token).Given = false
-	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, busy))
+	why := busy
+	if f.compacts {
+		why = compacting
+	}
+	f.reply(o.id, o.command, fmt.Sprintf(`"success":false,"error":%q`, why))
 }
 
 // Line takes a line of the bridge.
@@ -98,7 +106,7 @@ func (f *pretender) Line(line []byte) {
 	switch o.command {
 	case "get_state":
 		f.done(o, fmt.Sprintf(`{"model":%s,"thinkingLevel":%q,"isStreaming":%v,"isCompacting":%v,"sessionFile":%q,"sessionId":%q}`,
-			f.modelJSON(f.model), f.thinking, f.runs || f.accepted, len(f.aside) > 0, f.file, f.id))
+			f.modelJSON(f.model), f.thinking, f.runs || f.accepted, f.compacts || len(f.aside) > 0, f.file, f.id))
 	case "get_available_models":
 		f.done(o, `{"models":[`+f.modelJSON("one")+`,`+f.modelJSON("two")+`]}`)
 	case "get_available_thinking_levels":
@@ -121,6 +129,10 @@ func (f *pretender) Line(line []byte) {
 		f.done(o, `{"steering":[],"followUp":[]}`)
 	case "compact", "bash":
 		f.given(o.token)
+		if o.command == "compact" {
+			f.compacted(true)
+			f.say(`{"type":"compaction_start","reason":"manual"}`)
+		}
 		f.aside = append(f.aside, o)
 	case "abort_bash":
 		for _, one := range f.aside {
@@ -135,9 +147,13 @@ func (f *pretender) Line(line []byte) {
 	case "prompt":
 		f.given(o.token)
 		switch {
-		case f.runs || f.accepted:
+		case f.runs || f.accepted || f.compacts:
 			if f.known && !slices.ContainsFunc(f.Prompts[:f.before], func(one *bridgetest.PlayPrompt) bool { return one.Token == o.token }) {
 				f.Wrong("pi is given prompt %s while it works", o.token)
+			}
+			if f.compacts && o.slash { // a command is done nevertheless
+				f.taken = o
+				return
 			}
 			f.refuseNow(o)
 		case f.taken != nil:
@@ -194,6 +210,10 @@ func (f *pretender) abort(o *order) {
 		}
 	}
 	f.asideOver("compact", true)
+	if f.compacts {
+		f.told(f.token)
+	}
+	f.compacted(true)
 	switch {
 	case f.runs:
 		f.told(f.token)
@@ -221,14 +241,52 @@ func (f *pretender) asideOver(command string, cancelled bool) {
 		case command == "bash":
 			f.done(o, fmt.Sprintf(`{"output":"out","exitCode":0,"cancelled":%v}`, cancelled))
 		case cancelled:
-			f.say(`{"type":"compaction_end","reason":"manual","aborted":true,"willRetry":false}`)
+			f.summary(true)
 			f.reply(o.id, o.command, `"success":false,"error":"Compaction cancelled"`)
 		default:
-			f.say(`{"type":"compaction_end","reason":"manual","aborted":false,"willRetry":false,"result":{"summary":"short","tokensBefore":10}}`)
+			f.summary(false)
 			f.done(o, `{"summary":"short"}`)
 		}
 		return true
 	})
+}
+
+// summary ends a compaction.
+func (f *pretender) summary(cancelled bool) {
+	if cancelled {
+		f.say(`{"type":"compaction_end","reason":"manual","aborted":true,"willRetry":false}`)
+	} else {
+		f.say(`{"type":"compaction_end","reason":"manual","aborted":false,"willRetry":false,"result":{"summary":"short","tokensBefore":10}}`)
+	}
+}
+
+// compact begins a compaction that an extension wants. A run ends first. It cannot while
+// something is asked in it.
+func (f *pretender) compact() {
+	if f.legacy || f.compacts || f.accepted || len(f.aside) > 0 || f.taken != nil && (!f.taken.slash || f.ran) {
+		return
+	}
+	if f.runs {
+		if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool { return !d.answered && !d.over }) {
+			return
+		}
+		if one := f.Prompt(f.token); one != nil {
+			one.Cancelled = true
+		}
+		f.aborted = true
+		f.settle("stop", true)
+	}
+	f.last++
+	f.token, f.compacts, f.known = fmt.Sprintf("o%dx", f.last), true, false
+	f.say(`{"type":"compaction_start","reason":"manual"}`)
+}
+
+// compacted ends it.
+func (f *pretender) compacted(cancelled bool) {
+	if f.compacts {
+		f.token, f.compacts, f.known = "", false, false
+		f.summary(cancelled)
+	}
 }
 
 // answered takes the answer to a dialog.
@@ -238,8 +296,13 @@ func (f *pretender) answered(id string, line []byte) {
 		f.Wrong("pi gets an answer that it does not wait for: %s", line)
 		return
 	}
-	f.dialogs[i].answered = true
-	f.dialogs[i].allowed = rawjson.MemberString(line, "value") == gateAllow
+	d := f.dialogs[i]
+	d.answered = true
+	d.allowed = rawjson.MemberString(line, "value") == gateAllow
+	if d.question && !d.over {
+		d.over = true
+		f.questionIs(d, true)
+	}
 }
 
 // Interrupted and EOF: Pi ends at the end of its input, and says nothing more.
@@ -257,7 +320,7 @@ func (f *pretender) Ended() {
 // accept takes the prompt, and begins its run then or later.
 func (f *pretender) accept(begin bool) {
 	o := f.offered()
-	if o == nil || f.runs {
+	if o == nil || f.runs || f.compacts {
 		return
 	}
 	f.taken, f.accepted, f.token = nil, true, o.token
@@ -305,12 +368,29 @@ func (f *pretender) begin(token string) {
 	f.token, f.accepted, f.runs, f.known, f.aborted = token, false, true, false, false
 	f.say(`{"type":"agent_start"}`)
 	f.say(`{"type":"turn_start"}`)
-	if _, err := os.Stat(f.file); err != nil {
+	if !exists(f.file) {
 		_ = os.MkdirAll(f.dir, 0o700)
 		if err := os.WriteFile(f.file, fmt.Appendf(nil, `{"type":"session","version":3,"id":%q,"cwd":%q}`+"\n", f.id, f.Cwd), 0o600); err != nil {
 			f.Wrong("%v", err)
 		}
 	}
+}
+
+// announce has the gate say that it is in place, and with which conversation.
+func (f *pretender) announce(why string) {
+	f.say(`{"type":"extension_ui_request","id":"a","method":"setStatus","statusKey":%q,"statusText":%q}`,
+		gateStatus, fmt.Sprintf(`{"mark":%q,"version":%q,"mcp":true,"keyed":true,"file":%q,"reason":%q}`, f.mark, f.version(), f.file, why))
+}
+
+// goOn goes on with another conversation, as an extension wants.
+func (f *pretender) goOn(why string) {
+	if f.runs || f.accepted || f.compacts || len(f.aside) > 0 || f.taken != nil && !f.taken.slash {
+		return
+	}
+	f.last++
+	f.file = filepath.Join(f.dir, fmt.Sprintf("at%d_%s.jsonl", f.last, f.id))
+	f.files[f.id] = f.file
+	f.announce(why)
 }
 
 // own begins a run that nobody prompted.
@@ -354,6 +434,24 @@ func (f *pretender) dialog(loose bool) *fakeDialog {
 func (f *pretender) ask(method string, loose bool) {
 	d := f.dialog(loose)
 	f.say(`{"type":"extension_ui_request","id":%q,"method":%q,"title":"question of %s","options":["a","b"]}`, d.id, method, cmpToken(f.token))
+	d.question = true
+	f.questionIs(d, false)
+}
+
+// questionIs has the gate say how a question is.
+func (f *pretender) questionIs(d *fakeDialog, over bool) {
+	f.say(`{"type":"extension_ui_request","id":"q","method":"setStatus","statusKey":%q,"statusText":%q}`,
+		gateAsked, fmt.Sprintf(`{"mark":%q,"name":%q,"over":%v}`, f.mark, d.id, over))
+}
+
+// questions are those that somebody waits for.
+func (f *pretender) questions() (open []*fakeDialog) {
+	for _, d := range f.dialogs {
+		if d.question && !d.over {
+			open = append(open, d)
+		}
+	}
+	return open
 }
 
 func cmpToken(token string) string {
@@ -388,7 +486,9 @@ func (f *pretender) settle(stop string, hasty bool) bool {
 	}
 	for f.callEnds(f.aborted && hasty) {
 	}
-	if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool { return !d.loose && !d.answered && d.token == f.token && !f.gates(d) }) {
+	if len(f.calls) > 0 || slices.ContainsFunc(f.dialogs, func(d *fakeDialog) bool {
+		return !d.loose && !d.answered && !d.over && d.token == f.token && !f.gates(d)
+	}) {
 		return false
 	}
 	if f.aborted {
@@ -418,6 +518,7 @@ func (f *pretender) gates(d *fakeDialog) bool { return strings.HasPrefix(d.id, "
 func (f *pretender) finish() bool {
 	f.asideOver("compact", false)
 	f.asideOver("bash", false)
+	f.compacted(false)
 	f.commandOver()
 	f.accept(true)
 	if f.accepted {

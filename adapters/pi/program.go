@@ -28,7 +28,9 @@ type program struct {
 	ended chan struct{}       // closed when the process has ended and was read to its end
 	exit  *adapters.ExitError // valid when ended is closed
 	work  sync.WaitGroup      // the reader
-	gate  *announcement       // the reader's, until the first answer has come
+	gate  *announcement       // the first one; the reader's, until the first answer has come
+	asked map[string]string   // questions that extensions may take back, by name; at most turn.MaxAsks; the reader's
+	last  string              // the question that came last; the reader's
 	take  func(e *event)      // acts on a line
 	odd   func([]byte, error) // takes a line that is no event
 	over  func(self *program) // is called when the process has ended, before ended is closed

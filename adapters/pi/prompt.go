@@ -49,6 +49,10 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 			return nil
 		},
 		Stop: s.abortUntil, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.program().halt() },
+		End: func(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
+			s.awaitTold() // what its run does not wait for must not be open behind it
+			return v
+		},
 	})
 }
 
@@ -59,7 +63,7 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	if p == nil {
 		return // it is gone
 	}
-	if done, err := s.builtin(ctx, p, in); done {
+	if done, err := s.builtin(ctx, p, t, in); done {
 		if died(err) || ctx.Err() != nil {
 			return // it is gone, or the turn is over
 		}
@@ -78,15 +82,15 @@ func (s *session) submit(ctx context.Context, t *turn.Turn[work], in *input) {
 	}
 }
 
-// busyness is what is known of a Pi that refuses a prompt because a run goes on.
+// busyness is what is known of a Pi that refuses a prompt because of what it does.
 type busyness struct {
 	runs  int           // how many had begun when the prompt was given
 	idle  int           // how often in a row it was refused, and no run had begun
 	pause time.Duration // before Pi is asked next
 }
 
-// offer gives Pi a prompt once, and reports whether it is to be given again: a run of Pi's own
-// had begun before it came, and is over.
+// offer gives Pi a prompt once, and reports whether it is to be given again: Pi had begun
+// something by itself before it came, which is over.
 func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fields map[string]any, b *busyness) (again bool) {
 	slash := strings.HasPrefix(fields["message"].(string), "/")
 	asked := p.expect("prompt", func(e *event) { s.taken(p, t, slash, e) })
@@ -116,10 +120,11 @@ func (s *session) offer(ctx context.Context, p *program, t *turn.Turn[work], fie
 	return false
 }
 
-// isBusy reports whether Pi refuses a prompt because a run goes on.
+// isBusy reports whether Pi refuses a prompt because a run goes on, or because it summarizes
+// the conversation.
 func isBusy(err error) bool {
 	e, ok := errors.AsType[*acp.Error](err)
-	return ok && strings.Contains(e.Message, "already processing")
+	return ok && (strings.Contains(e.Message, "already processing") || strings.Contains(e.Message, "compaction is in progress"))
 }
 
 // awaitRest waits until Pi does nothing while the turn is wanted, and reports whether that is so and the prompt may be given again.

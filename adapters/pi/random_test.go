@@ -23,6 +23,7 @@ type game struct {
 	legacy   bool   // Pi does not say when it has settled
 	all      []*pretender
 	sessions map[string]*bridgetest.PlaySession // by the folder of the session's files
+	files    map[string]string                  // of the conversations with which sessions go on, by id
 	last     int
 	mute     *bridgetest.PlaySession // the next process of this session says nothing
 }
@@ -54,12 +55,14 @@ func (g *game) show(puppet *bridgetest.Puppet) bridgetest.Show {
 	if f.file = after("--session"); f.file != "" {
 		_, id, _ := strings.Cut(strings.TrimSuffix(filepath.Base(f.file), ".jsonl"), "_")
 		f.id = id
+		if now := g.files[id]; now != "" && now != f.file && exists(now) {
+			f.Wrong("a session goes on with %s instead of %s", f.file, now)
+		}
 	} else {
 		f.id = f.next("session")
 		f.file = filepath.Join(g.dir, "at_"+f.id+".jsonl")
 	}
-	f.say(`{"type":"extension_ui_request","id":"a","method":"setStatus","statusKey":%q,"statusText":%q}`,
-		gateStatus, fmt.Sprintf(`{"mark":%q,"version":%q,"mcp":true,"keyed":true}`, f.mark, f.version()))
+	f.announce("startup")
 	return f
 }
 
@@ -77,6 +80,9 @@ func (g *game) next(what string) string {
 
 // busy is what Pi says to a prompt while it works.
 const busy = "Agent is already processing. Specify streamingBehavior"
+
+// compacting is what it says while it makes a summary.
+const compacting = "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry."
 
 // some returns a pretender of an open session, nil when there is none.
 func (g *game) some(rng *rand.Rand) *pretender {
@@ -124,7 +130,7 @@ func (g *game) native(name string, weight int, do func(rng *rand.Rand, f *preten
 				}
 			}, func() bool { return f.ended })
 			g.Mu.Lock()
-			if on := f.runs && f.token == token; on != f.known {
+			if on := (f.runs || f.compacts) && f.token == token; on != f.known {
 				f.known, f.before = on, len(g.Prompts)
 			}
 			g.Mu.Unlock()
@@ -136,7 +142,7 @@ func (g *game) native(name string, weight int, do func(rng *rand.Rand, f *preten
 func (g *game) awaitGiven(one *bridgetest.PlayPrompt) {
 	g.Expect("pi is given "+one.Token, func() bool {
 		f := g.of(one.Session)
-		return one.Given || one.Answered || g.Open(one.Session)[0] != one || f == nil || f.runs
+		return one.Given || one.Answered || g.Open(one.Session)[0] != one || f == nil || f.runs || f.compacts
 	})
 }
 
@@ -165,6 +171,29 @@ func (g *game) prompt(rng *rand.Rand, s *bridgetest.PlaySession, before string) 
 	if g.Waits(rng) {
 		g.awaitGiven(one)
 	}
+}
+
+// giveUp has an extension give up one of its questions.
+func (g *game) giveUp(rng *rand.Rand, s *bridgetest.PlaySession) {
+	g.Mu.Lock()
+	f := g.of(s)
+	if f != nil {
+		if open := f.questions(); len(open) > 0 {
+			d := open[rng.IntN(len(open))]
+			d.over = true
+			f.questionIs(d, true)
+		}
+	}
+	g.Mu.Unlock()
+	g.Expect("a question that was given up is withdrawn", func() bool {
+		asked := 0
+		for _, a := range g.Asks {
+			if a.Session == s && a.Open && a.Method == acp.MethodRequestQuestion {
+				asked++
+			}
+		}
+		return f == nil || f.ended || asked <= len(f.questions())
+	})
 }
 
 func (g *game) events() []bridgetest.PlayEvent {
@@ -227,12 +256,12 @@ func (g *game) events() []bridgetest.PlayEvent {
 			}
 		}),
 		g.native("own run", 3, func(_ *rand.Rand, f *pretender) {
-			if !f.runs && !f.accepted && f.taken == nil {
+			if !f.runs && !f.accepted && !f.compacts && f.taken == nil {
 				f.own()
 			}
 		}),
 		g.native("own run instead", 2, func(_ *rand.Rand, f *pretender) {
-			if o := f.offered(); o != nil && !f.runs {
+			if o := f.offered(); o != nil && !f.runs && !f.compacts {
 				f.own()
 				f.taken = nil
 				f.refuseNow(o)
@@ -253,7 +282,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 			}
 		}),
 		g.native("command runs", 6, func(rng *rand.Rand, f *pretender) {
-			if o := f.offered(); o == nil || !o.slash || f.runs {
+			if o := f.offered(); o == nil || !o.slash || f.runs || f.compacts {
 				return
 			}
 			f.run()
@@ -274,7 +303,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 		}),
 		g.native("command over", 4, func(_ *rand.Rand, f *pretender) { f.commandOver() }),
 		g.native("own run before", 1, func(_ *rand.Rand, f *pretender) {
-			if f.offered() != nil && !f.runs && !f.legacy {
+			if f.offered() != nil && !f.runs && !f.compacts && !f.legacy {
 				f.own()
 				f.text()
 				f.settle("stop", false)
@@ -305,6 +334,7 @@ func (g *game) events() []bridgetest.PlayEvent {
 				f.ask(pick(rng, "select", "confirm", "input"), false)
 			}
 		}),
+		g.Client("a question is given up", 2, g.giveUp),
 		g.native("settle", 12, func(rng *rand.Rand, f *pretender) {
 			f.settle(pick(rng, "stop", "stop", "stop", "length", "error"), rng.IntN(2) == 0)
 		}),
@@ -326,10 +356,13 @@ func (g *game) events() []bridgetest.PlayEvent {
 		g.native("aside over", 4, func(_ *rand.Rand, f *pretender) {
 			f.asideOver("compact", false)
 			f.asideOver("bash", false)
+			f.compacted(false)
 		}),
+		g.native("another conversation", 2, func(rng *rand.Rand, f *pretender) { f.goOn(pick(rng, "new", "fork")) }),
+		g.native("an extension compacts", 2, func(_ *rand.Rand, f *pretender) { f.compact() }),
 		g.native("late", 2, func(rng *rand.Rand, f *pretender) {
 			switch {
-			case f.runs || f.accepted || f.taken != nil:
+			case f.runs || f.accepted || f.compacts || f.taken != nil:
 			case rng.IntN(2) == 0:
 				f.say(`{"type":"message_update","assistantMessageEvent":{"type":"text_delta","delta":"late"}}`)
 			default:
@@ -358,7 +391,7 @@ func randomStage(t *testing.T) *bridgetest.Stage {
 	}
 	w := bridgetest.With(t, New(), adapters.Program{Path: exe})
 	return w.Stage(func(p *bridgetest.Play, seed uint64) bridgetest.Game {
-		g := &game{Play: p, dir: filepath.Join(w.Home, ".pi/agent/sessions"), legacy: seed%4 == legacySeed, sessions: map[string]*bridgetest.PlaySession{}}
+		g := &game{Play: p, dir: filepath.Join(w.Home, ".pi/agent/sessions"), legacy: seed%4 == legacySeed, sessions: map[string]*bridgetest.PlaySession{}, files: map[string]string{}}
 		return bridgetest.Game{Events: g.events(), Show: g.show, Opened: g.opened, Finish: g.finish}
 	})
 }
@@ -386,6 +419,10 @@ func TestRandom_ThatFailed(t *testing.T) {
 		{"a session is closed while another process takes the place of its own", legacySeed, []string{"model, and close as it starts", "new", "prompt"}},
 		{"a run that nobody prompted is cancelled, and ends as a prompt comes", 0, []string{"own run", "prompt", "cancel and settle"}},
 		{"a command has begun the run that goes on behind its answer", 0, []string{"command", "command runs", "command over", "say", "settle"}},
+		{"an extension makes a summary behind its run, which it ends, as a prompt waits", 0, []string{"prompt", "take", "prompt", "an extension compacts", "say", "aside over", "take", "settle"}},
+		{"an extension has Pi go on with another conversation", 0, []string{"prompt", "take", "settle", "another conversation", "prompt", "take", "settle", "reconnect", "load"}},
+		{"an extension gives up what it asks, and its command is done", 0, []string{"own run", "ask", "a question is given up", "settle", "ask", "a question is given up", "prompt", "take", "ask", "a question is given up", "settle"}},
+		{"an extension makes a summary, which is cancelled", 0, []string{"an extension compacts", "cancel", "prompt", "take", "settle"}},
 		{"a run of Pi's own goes on behind a prompt that early Pi refuses behind its answer", legacySeed, []string{"prompt", "refused behind success", "say", "prompt", "settle"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { stage.PlayAgain(t, tt.seed, 6, tt.events...) })

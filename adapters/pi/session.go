@@ -24,6 +24,12 @@ import (
 // maxEarly bounds the updates that wait for the session's id.
 const maxEarly = 256
 
+// openAsk is what a client is asked.
+type openAsk struct {
+	over <-chan struct{} // closed when nobody waits for the answer any more
+	told chan struct{}   // closed when the client has answered, or knows of that
+}
+
 // runs are the folders of all sessions.
 var runs bridge.Folders
 
@@ -56,10 +62,11 @@ type session struct {
 
 	mu      sync.Mutex
 	prog    *program
-	version string            // of Pi, "" when it is not known
-	gated   bool              // the gate is in place
-	calls   map[string]string // the calls that asks are about, by call
-	always  map[string]bool   // what was allowed for the session
+	version string             // of Pi, "" when it is not known
+	gated   bool               // the gate is in place
+	calls   map[string]string  // the calls that asks are about, by call
+	open    map[string]openAsk // what the client is asked, by question
+	always  map[string]bool    // what was allowed for the session
 	set     settings
 	runs    int  // how many have begun
 	retry   bool // Pi will go on by itself
@@ -71,7 +78,7 @@ type session struct {
 func (a *agent) newSession(l *launch) *session {
 	s := &session{
 		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}),
-		calls: map[string]string{}, always: map[string]bool{},
+		calls: map[string]string{}, open: map[string]openAsk{}, always: map[string]bool{},
 	}
 	s.dir = filepath.Join(a.o.StateDir, "run", runs.Name())
 	s.set.mode = l.mode
@@ -185,13 +192,7 @@ func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
 	if err := s.readModels(ctx, p, &g.state); err != nil {
 		return nil, err
 	}
-	var list struct {
-		Commands []command `json:"commands"`
-	}
-	if err := p.ask(ctx, "get_commands", nil, &list); err != nil {
-		s.log.Debug("pi does not list its commands", "err", err)
-	}
-	g.Commands = list.Commands
+	g.Commands = s.readCommands(ctx, p)
 	var stats struct {
 		Cost    float64 `json:"cost"`
 		Context struct {
@@ -205,6 +206,45 @@ func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
 	s.tr.usage.cost = stats.Cost
 	s.out.Unlock()
 	return g, nil
+}
+
+// readCommands asks Pi for its commands.
+func (s *session) readCommands(ctx context.Context, p *program) []command {
+	var list struct {
+		Commands []command `json:"commands"`
+	}
+	if err := p.ask(ctx, "get_commands", nil, &list); err != nil {
+		s.log.Debug("pi does not list its commands", "err", err)
+	}
+	return list.Commands
+}
+
+// goOn takes that an extension has Pi go on with another conversation, or load everything
+// anew. The reader calls it.
+func (s *session) goOn(p *program, a *announcement) {
+	s.mu.Lock()
+	served := s.served
+	s.mu.Unlock()
+	if !served {
+		return
+	}
+	if a.File != "" {
+		s.keep(func(r *record) { r.goOn(a.File, a.made()) })
+	}
+	s.work.Go(func() {
+		var now state
+		err := p.ask(s.ctx, "get_state", nil, &now)
+		if err == nil {
+			err = s.readModels(s.ctx, p, &now)
+		}
+		if err != nil {
+			s.log.Debug("ask pi what it goes on with", "session", s.id, "err", err)
+			return
+		}
+		list := s.readCommands(s.ctx, p)
+		s.emit(func(*translator) []schema.SessionUpdate { return commandsUpdate(list) })
+		s.showOptions()
+	})
 }
 
 // startError says why Pi did not get ready.
@@ -318,7 +358,7 @@ func (s *session) left() {
 	s.mu.Lock()
 	s.retry = false
 	s.mu.Unlock()
-	s.turns.OwnOver("")
+	s.turns.OwnOver(ownRun, ownCompaction)
 }
 
 func exists(file string) bool {

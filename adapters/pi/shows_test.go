@@ -49,6 +49,13 @@ const asker = `export default function (pi) {
     ctx.ui.notify("typed: " + await ctx.ui.input("Your name?", "a name"), "warning");
     ctx.ui.notify("in time: " + await ctx.ui.select("Nobody answers?", ["Yes"], { timeout: 200 }), "warning");
   } });
+  pi.registerCommand("doubt", { description: "Asks, and does without an answer", handler: async (_args, ctx) => {
+    ctx.ui.notify("without: " + await ctx.ui.confirm("Nobody answers?", "", { signal: AbortSignal.timeout(200) }), "warning");
+  } });
+  pi.registerCommand("later", { description: "Asks, and does not wait", handler: async (_args, ctx) => {
+    const never = new AbortController();
+    ctx.ui.select("Some time later?", ["Yes"], { signal: never.signal }).then((said) => ctx.ui.notify("later: " + said, "warning"));
+  } });
 }
 `
 

@@ -14,6 +14,10 @@ type record struct {
 	Cwd  string `json:"cwd"`
 	Made bool   `json:"made"`           // here, and not in a terminal
 	File string `json:"file,omitempty"` // of the conversation; Pi makes it with the first message
+	// An extension can have Pi go on with another conversation: Left are the files of those that
+	// were the session's before. Theirs says that File is none that was made for the session.
+	Left   []string `json:"left,omitempty"`
+	Theirs bool     `json:"theirs,omitempty"`
 
 	// What was chosen last.
 	bridge.Mode
@@ -25,11 +29,37 @@ type record struct {
 }
 
 // maxAllowed bounds what is remembered of that: of more the oldest is asked about again.
-// Of a command longer than maxRule nothing is remembered.
+// Of a command longer than maxRule nothing is remembered. maxLeft bounds the conversations that
+// a session has left: of more the oldest is not deleted with it.
 const (
 	maxAllowed = 256
 	maxRule    = 4 << 10
+	maxLeft    = 256
 )
+
+// goOn notes that the session goes on with another conversation, which was made for that or was
+// there before. It has a model and a level of its own.
+func (r *record) goOn(file string, made bool) {
+	if file == r.File {
+		return
+	}
+	made = made || slices.Contains(r.Left, file)
+	r.Left = slices.DeleteFunc(r.Left, func(one string) bool { return one == file })
+	if !r.Theirs && exists(r.File) { // else nothing was said in it
+		r.Left = append(r.Left, r.File)
+		r.Left = r.Left[max(0, len(r.Left)-maxLeft):]
+	}
+	r.File, r.Theirs = file, !made
+	r.Model, r.Thinking = "", ""
+}
+
+// own are the files that were made for the session.
+func (r *record) own() []string {
+	if r.File == "" || r.Theirs {
+		return r.Left
+	}
+	return append(slices.Clip(r.Left), r.File)
+}
 
 // allow notes what a client has allowed for the session.
 func (r *record) allow(rule string) {
@@ -45,10 +75,7 @@ var idForm = pattern.New(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 // Recorded implements [adapters.Recorder].
 func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 	r, _ := newStore(o.StateDir).Load(session)
-	if exists(r.File) {
-		return bridge.Recorded(r.File)
-	}
-	file, err := conversationsOf((&agent{o: o}).environ()).find(session, "")
+	file, err := conversationsOf((&agent{o: o}).environ()).of(&r, session)
 	if err != nil {
 		return adapters.Recorded{}
 	}

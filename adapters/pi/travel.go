@@ -22,13 +22,9 @@ var fileForm = pattern.New(`^[0-9TZ-]{1,40}_([A-Za-z0-9._-]{1,128})\.jsonl$`)
 // Export implements [adapters.Traveller]: the file of a session's conversation.
 func (Adapter) Export(_ context.Context, t adapters.Travel, put adapters.Put) error {
 	known, _ := newStore(t.StateDir).Load(t.SessionID)
-	file := known.File
-	if file == "" {
-		found, err := conversationsOf(bridge.Environ(t.Options, nil)).find(t.SessionID, "")
-		if err != nil {
-			return nil // Pi makes the file with the first message
-		}
-		file = found
+	file, err := conversationsOf(bridge.Environ(t.Options, nil)).of(&known, t.SessionID)
+	if err != nil {
+		return nil // Pi makes the file with the first message
 	}
 	return bridge.PutFile(put, filepath.Base(file), file)
 }
@@ -66,7 +62,7 @@ func (Adapter) Import(_ context.Context, t adapters.Travel, files fs.FS) (undo f
 		return err
 	}
 	if err = at.check(to, "", t.Cwd); err == nil {
-		err = remembered.Change(t.SessionID, func(r *record) { r.Cwd, r.Made, r.File = t.Cwd, true, to })
+		err = remembered.Change(t.SessionID, func(r *record) { r.Cwd, r.Made, r.File, r.Theirs = t.Cwd, true, to, false })
 	}
 	if err != nil {
 		return nil, errors.Join(err, undo())

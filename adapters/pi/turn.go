@@ -35,9 +35,16 @@ const (
 	running              // its run has begun
 )
 
+// What Pi does that nobody prompted, as its turns know it.
+const (
+	ownRun        = ""
+	ownCompaction = "compaction" // an extension can begin one where no run goes on; Pi ends its run before
+)
+
 // work is what is known of a prompt that Pi works on. The session's lock guards it.
 type work struct {
 	stage   stage
+	compact bool         // it is a compaction, and no run
 	last    *message     // of the model
 	used    schema.Usage // of all calls
 	counted bool         // used counts something
@@ -171,10 +178,10 @@ func (s *session) observe(e *event) {
 		s.runs++
 		switch {
 		case t == nil:
-			s.turns.Own("")
+			s.turns.Own(ownRun)
 		case t.Work.stage == offered:
 			t.Work.stage = beside
-			s.turns.Own("")
+			s.turns.Own(ownRun)
 		case t.Work.stage == taken:
 			t.Work.stage = running
 		}
@@ -183,8 +190,14 @@ func (s *session) observe(e *event) {
 		s.retry = true
 	case "auto_retry_end":
 		s.retry = false
+	case "compaction_start":
+		// That of a run, or of a prompt that is about to run, has another reason than this one.
+		if t == nil || e.Reason == "manual" && !t.Work.compact {
+			s.turns.Own(ownCompaction)
+		}
 	case "compaction_end":
 		s.retry = s.retry || e.WillRetry
+		s.turns.OwnOver(ownCompaction)
 	case "message_end":
 		if m := e.message(); t != nil && m != nil && m.Role == "assistant" {
 			// An aborted call leaves a message that says nothing of the turn.
@@ -226,7 +239,7 @@ func (s *session) runOverLocked(aborted bool) {
 	for _, id := range s.calls {
 		s.asks.Withdraw(id) // no call of the run goes on
 	}
-	s.turns.OwnOver("")
+	s.turns.OwnOver(ownRun)
 	t := s.turns.Current()
 	if t == nil {
 		return
@@ -262,7 +275,7 @@ func (s *session) taken(p *program, t *turn.Turn[work], slash bool, e *event) {
 	case t.Work.stage == beside && (handled || command):
 		// A command has begun the run, so it is the prompt's.
 		t.Work.stage = running
-		s.turns.OwnOver("")
+		s.turns.OwnOver(ownRun)
 	case handled:
 		t.Settle(t.Work.verdict(nil))
 	default:
@@ -286,7 +299,7 @@ func (s *session) refusedLocked(p *program, t *turn.Turn[work], e *event) {
 		}
 		return
 	case running:
-		s.turns.Own("")
+		s.turns.Own(ownRun)
 	}
 	t.Settle(turn.Verdict{Err: refused(e.refusal("prompt"))})
 	s.probeRunLocked(p) // what the prompt has begun may end without a sign
@@ -295,7 +308,7 @@ func (s *session) refusedLocked(p *program, t *turn.Turn[work], e *event) {
 // worksLocked reports whether a run of Pi's goes on.
 func (s *session) worksLocked() bool {
 	t := s.turns.Current()
-	return s.turns.Owns("") || t != nil && t.Work.stage == running
+	return s.turns.Owns(ownRun) || t != nil && t.Work.stage == running
 }
 
 // probeRunLocked asks Pi whether its run has settled, until it has or begins anew. The prompt
