@@ -1,11 +1,13 @@
 package acp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -74,11 +76,13 @@ type endpoint struct {
 	running map[ID]*running          // the client's requests
 	setting map[string]chan struct{} // by session: closed when the newest request of those in order there was handled, a prompt when it has begun
 	calls   map[ID]chan<- Message    // our own; each has room for the answer
+	came    int                      // how many requests of the client there were
 }
 
 // running is a request of the client that is being handled.
 type running struct {
 	cancel  context.CancelCauseFunc
+	place   int           // among the client's requests, in the order in which they came
 	session string        // of a prompt
 	turn    chan struct{} // of a prompt; closed by session/cancel; guarded by mu
 	stopped bool          // turn is closed
@@ -176,7 +180,8 @@ func (e *endpoint) start(ctx context.Context, m Message) {
 	e.mu.Lock()
 	_, taken := e.running[id]
 	if !taken {
-		e.running[id] = r
+		e.came++
+		r.place, e.running[id] = e.came, r
 	}
 	e.mu.Unlock()
 	if taken {
@@ -245,11 +250,17 @@ func (e *endpoint) cancelRequest(m Message) {
 func (e *endpoint) cancelTurns(session string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	var all []*running
 	for _, r := range e.running {
 		if r.turn != nil && !r.stopped && r.session == session {
-			r.stopped = true
-			close(r.turn)
+			all = append(all, r)
 		}
+	}
+	// The newest first: one that waits would begin when that before it has ended, otherwise.
+	slices.SortFunc(all, func(a, b *running) int { return cmp.Compare(b.place, a.place) })
+	for _, r := range all {
+		r.stopped = true
+		close(r.turn)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -175,6 +176,53 @@ func TestServeAgent_CancelArrivesDuringPrompt(t *testing.T) {
 	w.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
 	w.want(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"bye <&> ` + "\u2028" + `"}}}}`)
 	w.want(`{"jsonrpc":"2.0","id":1,"result":{"stopReason":"cancelled"}}`)
+}
+
+// TestServeAgent_CancelEndsWhatWaitsFirst: when a prompt hears that it is cancelled, those that came behind it are, too.
+// Otherwise the agent would be given one of them.
+func TestServeAgent_CancelEndsWhatWaitsFirst(t *testing.T) {
+	const prompts, rounds = 64, 20
+	var (
+		came     [prompts]<-chan struct{}
+		all      sync.WaitGroup
+		overtook atomic.Bool
+	)
+	w := serve(t, &fakeAgent{
+		prompt: func(ctx context.Context, _ acp.Peer, r *schema.PromptRequest) (*schema.PromptResponse, error) {
+			n, err := strconv.Atoi(r.Prompt[0].Text.Text)
+			if err != nil {
+				return nil, err
+			}
+			came[n] = acp.TurnCancelled(ctx)
+			all.Done()
+			all.Wait()
+			<-came[n]
+			for _, later := range came[n:] {
+				select {
+				case <-later:
+				default:
+					overtook.Store(true)
+				}
+			}
+			return &schema.PromptResponse{StopReason: schema.StopReasonCancelled}, nil
+		},
+	})
+	for range rounds {
+		all.Add(prompts)
+		for n := range prompts {
+			w.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"%[1]d"}]}}`, n))
+		}
+		all.Wait()
+		w.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}`)
+		for range prompts {
+			if _, err := w.out.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if overtook.Load() {
+		t.Error("a prompt was cancelled before one that came behind it")
+	}
 }
 
 func TestServeAgent_CancelRequest(t *testing.T) {
