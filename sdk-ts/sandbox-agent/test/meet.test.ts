@@ -35,6 +35,8 @@ async function cuttable(options: (typeof variants)[number], at = gateway, sent: 
 
 /** Has the client notice that its connection is lost; the next one is refused until what is to be `meanwhile` is. */
 async function lost({ client, proxy }: Awaited<ReturnType<typeof cuttable>>, meanwhile = async () => {}): Promise<void> {
+  // Over HTTP a request can be answered before the client knows that it is connected again.
+  while (client.state === "reconnecting") await new Promise<void>((changed) => void client.onState(() => changed()));
   const noticed = new Promise<void>((resolve) => void client.onState((state) => state === "reconnecting" && resolve()));
   proxy.refusing = true;
   proxy.cut();
