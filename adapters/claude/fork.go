@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ func (a *agent) written(ctx context.Context, id schema.SessionID, native, cwd st
 	const tries, pause = 40, 50 * time.Millisecond
 	for try := 0; ; try++ {
 		file, err := a.files.find(native, cwd)
-		missing := began && bridge.IsNotFound(err) || err == nil && last != "" && !holds(file, last)
+		missing := began && (bridge.IsNotFound(err) || err == nil && (last != "" && !holds(file, last) || begins(file)))
 		if !missing || try == tries {
 			return file, err
 		}
@@ -144,6 +145,15 @@ func forked(line []byte, id string) []byte {
 		entry = rawjson.SetMember(entry, quoted, "sessionId")
 	}
 	return append(bytes.Clone(rawjson.DeleteMember(entry, "slug")), '\n')
+}
+
+// begins reports whether a subagent has no transcript yet, whose name is known.
+func begins(file string) bool {
+	found, _ := filepath.Glob(filepath.Join(strings.TrimSuffix(file, ".jsonl"), "subagents", "agent-*.meta.json"))
+	return slices.ContainsFunc(found, func(meta string) bool {
+		_, err := os.Stat(strings.TrimSuffix(meta, ".meta.json") + ".jsonl")
+		return err != nil
+	})
 }
 
 // holds reports whether a transcript has an entry, which is one of its last.

@@ -201,8 +201,12 @@ func subagents(dir string) map[string]string {
 		if err != nil {
 			continue
 		}
+		file := strings.TrimSuffix(f, ".meta.json") + ".jsonl"
+		if _, err := os.Stat(file); err != nil {
+			continue // the program had not written it yet
+		}
 		if call := rawjson.MemberString(b, "toolUseId"); call != "" {
-			out[call] = strings.TrimSuffix(f, ".meta.json") + ".jsonl"
+			out[call] = file
 		}
 	}
 	return out
