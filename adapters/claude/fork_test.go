@@ -66,15 +66,17 @@ func TestFork_WaitsForWhatWasSaid(t *testing.T) {
 		said    []string // by a session that is open here; nil for one that is not
 		written []string // at first, and a moment later
 		missing bool
+		agent   bool // the transcript of a subagent comes a moment later, too
 	}{
-		"all is there":              {[]string{"first", "second"}, []string{first + second}, false},
-		"the last is missing":       {[]string{"first", "second"}, []string{first, first + second}, false},
-		"nothing is there yet":      {[]string{"first"}, []string{"", first}, false},
-		"the last is never there":   {[]string{"first", "second"}, []string{first}, false},
-		"nothing is ever there":     {[]string{"first"}, nil, true},
-		"nothing was said":          {[]string{}, nil, true},
-		"it is not open, and there": {nil, []string{first}, false},
-		"it is not open":            {nil, nil, true},
+		"all is there":              {[]string{"first", "second"}, []string{first + second}, false, false},
+		"the last is missing":       {[]string{"first", "second"}, []string{first, first + second}, false, false},
+		"a subagent's is missing":   {[]string{"first"}, []string{first, first}, false, true},
+		"nothing is there yet":      {[]string{"first"}, []string{"", first}, false, false},
+		"the last is never there":   {[]string{"first", "second"}, []string{first}, false, false},
+		"nothing is ever there":     {[]string{"first"}, nil, true, false},
+		"nothing was said":          {[]string{}, nil, true, false},
+		"it is not open, and there": {nil, []string{first}, false, false},
+		"it is not open":            {nil, nil, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -84,6 +86,12 @@ func TestFork_WaitsForWhatWasSaid(t *testing.T) {
 					return
 				}
 				if err := bridge.WritePrivate(file, []byte(content)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			subagent := filepath.Join(folder, "projects", "-w", forkedFrom, "subagents", "agent-1")
+			if tt.agent {
+				if err := bridge.WritePrivate(subagent+".meta.json", []byte("{}")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -120,6 +128,9 @@ func TestFork_WaitsForWhatWasSaid(t *testing.T) {
 						return
 					default:
 						write(tt.written[1])
+						if err := bridge.WritePrivate(subagent+".jsonl", []byte("{}\n")); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
 				if err := <-found; bridge.IsNotFound(err) != tt.missing || err != nil && !tt.missing {

@@ -116,6 +116,10 @@ func TestTranscripts_Folder(t *testing.T) {
 // TestReplay_DamagedTranscripts: what cannot be read is left out.
 func TestReplay_DamagedTranscripts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.jsonl")
+	// Of its subagent no more than the name was written.
+	if err := bridge.WritePrivate(filepath.Join(filepath.Dir(path), "t", "subagents", "agent-1.meta.json"), []byte(`{"toolUseId":"c"}`)); err != nil {
+		t.Fatal(err)
+	}
 	lines := []string{
 		`{"type":"user","uuid":"a","parentUuid":"b","message":{"role":"user","content":"in a circle"}}`,
 		`this is no JSON`, `[]`, `null`, `{"uuid":1}`,
