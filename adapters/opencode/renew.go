@@ -94,8 +94,8 @@ func (s *session) refused(err error) {
 
 // renew makes OpenCode read the directory's credentials again if they were refused.
 // While another session works there it is left for a later turn. It waits for who opens a
-// session there, and for another session's turn that does the same. When ctx ends before it is
-// done, it is left for a later turn, too.
+// session there, and for another session's turn that does the same, as long as ctx lasts. What has
+// begun goes on behind that: others would have their MCP servers ended, and not started again.
 func (s *session) renew(ctx context.Context) {
 	b := s.a.tools.at(s.srv, s.cwd)
 	if !b.stale.Load() {
@@ -107,7 +107,20 @@ func (s *session) renew(ctx context.Context) {
 	if b.open.enterAlone(ctx) != nil {
 		return
 	}
-	defer b.open.leave()
+	done := make(chan struct{})
+	s.work.Go(func() {
+		defer close(done)
+		defer b.open.leave()
+		s.renewAlone(b)
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// renewAlone is renew when nobody else uses the place.
+func (s *session) renewAlone(b *toolbox) {
 	if !b.stale.Load() {
 		return
 	}
@@ -120,9 +133,9 @@ func (s *session) renew(ctx context.Context) {
 		}
 	}
 	b.stale.Store(false)
-	s.srv.dispose(ctx, s.cwd)
-	if b.restart(ctx, s.srv, s.cwd); ctx.Err() != nil {
-		b.stale.Store(true)
+	s.srv.dispose(s.ctx, s.cwd)
+	if b.restart(s.ctx, s.srv, s.cwd); s.ctx.Err() != nil {
+		b.stale.Store(true) // the session was closed meanwhile
 	}
 }
 

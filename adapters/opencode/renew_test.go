@@ -73,6 +73,42 @@ func TestRenew_CancelledWhileItWaits(t *testing.T) {
 	}
 }
 
+// What OpenCode has begun to read again goes on when the prompt is cancelled for which it does so: the MCP servers of the
+// directory, which end with that, are others' as well.
+func TestRenew_CancelledWhileServersStart(t *testing.T) {
+	starts, may := make(chan struct{}), make(chan struct{})
+	l := &listener{then: func(what string) {
+		if what == "POST /mcp" {
+			close(starts)
+			<-may
+		}
+	}}
+	s := beside(t, latecomer{}, l)
+	box := s.a.tools.at(s.srv, s.cwd)
+	box.all["files"] = &tool{config: []byte(`{}`), users: map[schema.SessionID]bool{"S": true, "another": true}}
+	box.stale.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	given := make(chan struct{})
+	go func() {
+		defer close(given)
+		s.renew(ctx)
+	}()
+	<-starts
+	cancel()
+	<-given
+	if box.open.tryAlone() {
+		t.Error("others go on before the servers have started")
+	}
+	close(may)
+	s.work.Wait()
+	if got := box.all["files"].failed; got != "opencode does not say why" { // its answer to the start
+		t.Errorf("the server: %s", got)
+	}
+	if box.stale.Load() || !box.open.tryAlone() {
+		t.Error("it is not done")
+	}
+}
+
 // A session that is opened may have an MCP server that takes long to start. Another one of the same directory is closed meanwhile, and
 // OpenCode forgets the directory when nobody is in it any more.
 func TestClose_BesideAnOpeningThatTakesLong(t *testing.T) {
