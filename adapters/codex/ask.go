@@ -33,6 +33,8 @@ func (s *server) asked(id jsonrpc2.ID, method string, params json.RawMessage) {
 		s.work.Go(func() { s.refuse(id, "this host does not know %s of thread %q", method, q.Thread) })
 		return
 	}
+	one.taking.Lock() // behind what was held of a session that is registered just now
+	defer one.taking.Unlock()
 	one.asked(id, q)
 }
 
