@@ -172,6 +172,13 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	case err == nil:
 	case !here || !bridge.IsNotFound(err):
 		return nil, nil, nil, err
+	case known.Fork != "" && native == string(id):
+		if file, err = a.files.find(known.Fork, from.Cwd); err == nil {
+			err = fork(file, native)
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
 	case native == string(id):
 		args, file, l.anew = []string{"--session-id", native}, "", true // nothing was said yet, or it is lost
 	default:

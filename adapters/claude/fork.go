@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
@@ -31,6 +32,9 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 	known, _ := a.store.Load(string(r.SessionID))
 	native := known.newest(string(r.SessionID))
 	file, err := a.written(ctx, r.SessionID, native, r.Cwd)
+	if bridge.IsNotFound(err) && known.Fork != "" {
+		file, err = a.files.find(known.Fork, r.Cwd)
+	}
 	l.anew = known.Made && native == string(r.SessionID) && bridge.IsNotFound(err) // nothing was said yet, or it is lost
 	if err != nil && !l.anew {
 		return nil, err
@@ -73,7 +77,10 @@ func (a *agent) written(ctx context.Context, id schema.SessionID, native, cwd st
 	for try := 0; ; try++ {
 		file, err := a.files.find(native, cwd)
 		missing := began && (bridge.IsNotFound(err) || err == nil && (last != "" && !holds(file, last) || begins(file)))
-		if !missing || try == tries {
+		switch {
+		case missing && try == tries && bridge.IsNotFound(err): // a fork without what was said would be no fork
+			return "", acp.Errorf(acp.CodeInternal, "claude has not written the conversation of session %s, so it cannot be forked: try again", id)
+		case !missing || try == tries:
 			return file, err
 		}
 		wait := time.NewTimer(pause)

@@ -18,6 +18,7 @@ type record struct {
 	Cwd    string   `json:"cwd"`
 	Made   bool     `json:"made"`             // here, and not in a terminal
 	Native []string `json:"native,omitempty"` // further native ids, newest last
+	Fork   string   `json:"fork,omitempty"`   // of a fork by an earlier version: the transcript it is to have a copy of
 
 	// What was chosen last. The program forgets it when it ends.
 	bridge.Mode

@@ -145,6 +145,29 @@ func TestReplay_DamagedTranscripts(t *testing.T) {
 }
 
 // A conversation that was held in another folder is there: nothing is begun in its place.
+// An earlier version left it to the program to write what a fork knows, with its first prompt.
+func TestReopen_ForkOfAnEarlierVersion(t *testing.T) {
+	const id, from = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+	for _, method := range []string{acp.MethodSessionResume, acp.MethodSessionFork} {
+		w := bridgetest.With(t, New(), adapters.Program{Path: "/none"})
+		file := w.Write(filepath.Join(".claude", "projects", folderOf(w.Cwd), from+".jsonl"), `{"type":"user","uuid":"u","sessionId":"`+from+`","cwd":"`+w.Cwd+`","message":{"role":"user","content":"hello"}}`+"\n", 0o600)
+		if err := newStore(w.State).Change(id, func(r *record) { *r = record{Cwd: w.Cwd, Made: true, Fork: from} }); err != nil {
+			t.Fatal(err)
+		}
+		c := w.Open(schema.ClientCapabilities{}, nil)
+		_, e := c.Call(method, &schema.ResumeSessionRequest{SessionID: id, Cwd: w.Cwd})
+		if e == nil || !strings.Contains(e.Message, "/none") {
+			t.Errorf("%s: %v, but there is no program", method, e)
+		}
+		if method != acp.MethodSessionResume {
+			continue // what it has copied is gone with it
+		}
+		if got := w.Read(filepath.Join(filepath.Dir(file), id+".jsonl")); !strings.Contains(got, `"sessionId":"`+id+`"`) || !strings.Contains(got, "hello") {
+			t.Errorf("it has %s", got)
+		}
+	}
+}
+
 func TestReopen_HeldElsewhere(t *testing.T) {
 	w := bridgetest.With(t, New(), adapters.Program{Path: "/none"})
 	const id = "00000000-0000-4000-8000-00000000000a"
