@@ -277,18 +277,33 @@ func TestMove_ClosedElsewhere(t *testing.T) {
 // A close, or a delete, is under way to the node of a session when a move begins, and comes there behind that. It is done
 // where the session is then.
 func TestMove_EndedAsItBegins(t *testing.T) {
+	deleted := func(h *hub, s string) bool { return len(h.listed(s)) == 0 }
 	for what, end := range map[string]struct {
 		method, path string
 		ended        func(h *hub, s string) bool
+		heard        bool // before the move has noted who has the session
 	}{
 		"close": {http.MethodPost, "/close", func(h *hub, s string) bool {
 			got := h.session(s)
 			return got.Node == "two" && got.State == runtime.StateClosed
-		}},
-		"delete": {http.MethodDelete, "", func(h *hub, s string) bool { return len(h.listed(s)) == 0 }},
+		}, false},
+		"delete":                   {http.MethodDelete, "", deleted, false},
+		"delete, that is heard of": {http.MethodDelete, "", deleted, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h, source := startMeddled(t)
+			h, source, target := startCopier(t), &meddler{box: newBox(t)}, &meddler{box: newBox(t)}
+			h.join("one", h.joinToken(), nil, source)
+			h.join("two", h.joinToken(), nil, target)
+			gone := make(chan struct{})
+			target.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+				if !end.heard || r.Method != http.MethodDelete || !strings.HasPrefix(r.URL.Path, "/v2/sessions/") {
+					return false
+				}
+				target.meddle(nil)
+				target.box.ServeHTTP(w, r)
+				close(gone)
+				return true
+			})
 			c := h.hello(adminToken)
 			s := c.session("one")
 			c.says(s, "first")
@@ -300,6 +315,9 @@ func TestMove_EndedAsItBegins(t *testing.T) {
 				case r.URL.Query().Has("movedTo"):
 					source.box.ServeHTTP(w, r)
 					close(left)
+					if end.heard {
+						<-gone // the hub takes what is deleted for the session, and removes what has come to the other node
+					}
 					return true
 				case r.Method == end.method && r.URL.Path == "/v2/sessions/"+s+end.path:
 					close(come)
@@ -314,7 +332,7 @@ func TestMove_EndedAsItBegins(t *testing.T) {
 			}()
 			<-come
 			// A delete may come there before the move has opened it, which says so then.
-			if got, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"}); got != http.StatusOK && (what != "delete" || kindOf(body) != "session_not_found") {
+			if got, body := h.ask(http.MethodPost, "/v2/sessions/"+s+"/move", adminToken, fleet.MoveRequest{Node: "two"}); got != http.StatusOK && (end.method != http.MethodDelete || kindOf(body) != "session_not_found") {
 				t.Errorf("move: %d %s", got, body)
 			}
 			if got := <-status; got != http.StatusNoContent {

@@ -612,9 +612,17 @@ func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Requ
 			return err
 		}
 	}
+	deleted := failed == nil && kept.status == http.StatusNoContent && r.Method == http.MethodDelete
 	if leaves() {
-		if now, state, err := h.settledSession(r, c); err == nil && now.Node != s.Node && h.atNode(now, state) {
-			return h.toNodeOf(now, w, r, c)
+		now, state, err := h.settledSession(r, c)
+		if err == nil && now.Node != s.Node && h.atNode(now, state) {
+			there := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+			if failed = h.toNodeOf(now, there, r, c); !deleted || there.status != http.StatusNotFound {
+				kept = there
+			} // else the move took what was deleted for the session itself, and has removed it there
+			went = ""
+		} else if o := h.o.Store.Owner(store.LineOf(s.Info)); deleted && (o == nil || o.Deleted != nil) {
+			went = "" // it is deleted everywhere
 		}
 	}
 	if failed != nil {
