@@ -75,6 +75,57 @@ func TestLog_OpeningIsTriedAgain(t *testing.T) {
 	}
 }
 
+// While the folder of all sessions is not where it was, nothing is taken that nobody would find again: files that are
+// open could be written. When it is back all goes on.
+func TestSessions_TheirFolderIsGone(t *testing.T) {
+	for _, way := range []string{"removed", "another one"} {
+		t.Run(way, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, "")
+			s := tc.session()
+			at, away := filepath.Join(dir, "sessions"), filepath.Join(dir, "away")
+			if err := os.Rename(at, away); err != nil {
+				t.Fatal(err)
+			}
+			want := "was removed or renamed"
+			if way == "another one" {
+				want = "another folder has the place"
+				if err := os.CopyFS(at, os.DirFS(away)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			refused := func(what string, err error) {
+				t.Helper()
+				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), at) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			refused("ready", r.Ready())
+			for method, params := range map[string]string{"session/prompt": prompt(s, "lost?"), "session/new": `{"cwd":"/","mcpServers":[]}`} {
+				_, res := tc.until(tc.request(method, params))
+				e := res.Err()
+				if e == nil {
+					t.Fatalf("%s is taken", method)
+				}
+				refused(method, e)
+			}
+			if err := errors.Join(os.RemoveAll(at), os.Rename(away, at)); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Ready(); err != nil {
+				t.Error(err)
+			}
+			id := tc.request("session/prompt", prompt(s, "kept"))
+			a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Error(res.Err())
+			}
+		})
+	}
+}
+
 // A session that was in use until the gateway's end leaves a file that is compressed, and all of its events in it.
 func TestLog_CompressedAtTheEnd(t *testing.T) {
 	dir := t.TempDir()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -64,7 +65,7 @@ func (s *Session) Writable() error {
 
 // Writes says why the session's log takes nothing now.
 func (s *Session) Writes() error {
-	if err := s.Readable(); err != nil {
+	if err := cmp.Or(s.set.store.place(), s.Readable()); err != nil {
 		return err
 	}
 	if err := s.Log().Err(); err != nil {

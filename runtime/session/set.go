@@ -106,9 +106,15 @@ func NewSet(o Options) (*Set, error) {
 	if err := os.MkdirAll(set.store.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
+	opened, err := os.Open(set.store.dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of sessions: %w", err)
+	}
+	set.store.folder = opened
 	set.endTravels()
 	folders, err := os.ReadDir(set.store.dir)
 	if err != nil {
+		_ = opened.Close()
 		return nil, fmt.Errorf("read sessions: %w", err)
 	}
 	folders = set.removeAllAway(folders)
@@ -204,10 +210,13 @@ func (set *Set) Writable() error {
 	return set.store.writable()
 }
 
-// Room reports why no session can be made: there are some that cannot be written,
-// or the disk is nearly full.
+// Room reports why no session can be made: there are some that cannot be written, their
+// folder is not there any more, or the disk is nearly full.
 func (set *Set) Room() error {
 	if err := set.trouble.problem(); err != nil {
+		return err
+	}
+	if err := set.store.place(); err != nil {
 		return err
 	}
 	if set.store.dir == "" || set.o.MinFree <= 0 {
@@ -299,6 +308,9 @@ func (set *Set) CloseLogs() error {
 			errs[i] = errors.Join(l.Close(), all[i].noteEnd())
 		}
 	})
+	if set.store.folder != nil {
+		errs = append(errs, set.store.folder.Close())
+	}
 	return errors.Join(errs...)
 }
 

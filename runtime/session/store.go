@@ -23,7 +23,8 @@ import (
 
 // store keeps a directory per session. The zero store keeps nothing.
 type store struct {
-	dir string
+	dir    string
+	folder *os.File // the folder as the gateway found it; nil for a store of a moment
 }
 
 const (
@@ -34,6 +35,26 @@ const (
 	openingFile    = "opening"   // beside the log until the agent has told what goes before; there is no record then
 	makingFile     = "making"    // beside what there is of a session until its client is told of it
 )
+
+// place says that the folder is not where it was: it was removed, or another one has its name. Files that are
+// open are written nevertheless, and nobody would ever find what is in them.
+func (st store) place() error {
+	if st.folder == nil {
+		return nil
+	}
+	was, err := st.folder.Stat()
+	if err != nil {
+		return nil // who writes is told what is wrong
+	}
+	now, err := os.Stat(st.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return problem.New(problem.Unavailable, "the folder %s was removed or renamed while the gateway runs: put it back, or end the gateway and start it again", st.dir)
+	case err == nil && !os.SameFile(was, now):
+		return problem.New(problem.Unavailable, "another folder has the place of %s since the gateway began: put back the one that was there, or end the gateway and start it again", st.dir)
+	}
+	return nil
+}
 
 // path returns the session's directory. Ids come from clients and agents, so
 // what is not plain is escaped.
@@ -238,8 +259,8 @@ func (st store) note(id, name string) error {
 	if st.dir == "" {
 		return nil
 	}
-	err := os.MkdirAll(st.path(id), 0o700)
-	if err == nil {
+	err := os.Mkdir(st.path(id), 0o700) // in the folder of all sessions, which is not made anew where it is gone
+	if err == nil || errors.Is(err, fs.ErrExist) {
 		err = os.WriteFile(filepath.Join(st.path(id), name), nil, 0o600)
 	}
 	if err != nil {
