@@ -376,7 +376,8 @@ func (p *Play) answered(one *PlayPrompt, e *acp.Error) {
 	one.Answered = true
 	s := one.Session
 	if one.Lost || one.Loose { // the gateway ends what is left of it
-		if !one.Lost && e != nil && e.Code == acp.CodeInternal && !one.Refused && !one.Said {
+		begins := p.Fails && !one.Given // a process that did not begin may have been meant for it
+		if !one.Lost && !begins && e != nil && e.Code == acp.CodeInternal && !one.Refused && !one.Said {
 			p.Wrong("prompt %s fails because its session is closed: %v", one.Token, e)
 		}
 		return
