@@ -3,6 +3,7 @@ package codex
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,12 @@ func (c *returning) Update(_ context.Context, _ schema.SessionID, update any) er
 		c.all = append(c.all, u)
 	}
 	return nil
+}
+
+func (c *returning) updates() []schema.SessionUpdate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 func (c *returning) Ask(ctx context.Context, _ string, _, _ any) error {
@@ -131,34 +138,88 @@ func TestOpen_CodexGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// What codex says about a thread that is opened is bounded. Beyond that the turns count, and the client is told.
+// What codex says about a thread that is opened is bounded. First pieces of texts go, then what begins. What ends something that is held
+// counts in any case, and the client is told.
 func TestOpen_CodexGoesOnForLong(t *testing.T) {
-	client := &returning{}
-	s := between(t, client, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
-	a := s.a
-	a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
-	o := a.opens(s.thread)
-	turn := &turnInfo{ID: "own", Status: "completed"}
-	a.take(s.srv, &event{Method: "turn/started", Thread: s.thread, Turn: turn})
-	for range 2 * maxHeld {
-		a.take(s.srv, &event{Method: "item/agentMessage/delta", Thread: s.thread, TurnID: "own", ItemID: "m", Delta: "."})
+	for _, tt := range []struct {
+		name    string
+		more    event // that comes without an end
+		bound   int
+		shorter bool // what begins behind it is not held
+	}{
+		{"pieces", event{Method: "item/agentMessage/delta", ItemID: "m", Delta: "."}, maxHeld, false},
+		{"all", event{Method: "item/started", Item: &item{ID: "other", Type: "webSearch"}}, maxEvents, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client := &returning{latecomer: latecomer{asked: make(chan struct{}, 2)}}
+			refused := make(chan error, 2)
+			s, codex := connected(t, client, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+			a := s.a
+			a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
+			s.servers, s.tooled = map[string]bool{"tools": true}, make(chan struct{})
+			o := a.opens(s.thread)
+			take := func(e event) { e.Thread, e.TurnID = s.thread, "own"; a.take(s.srv, &e) }
+			call := func(method, id, status string) {
+				take(event{Method: method, Item: &item{ID: id, Type: "commandExecution", Command: "true", Status: status, ExitCode: new(0)}})
+			}
+			asks := func(item string) {
+				waits, err := codex.DispatchCall(t.Context(), "item/commandExecution/requestApproval", map[string]string{"threadId": s.thread, "turnId": "own", "itemId": item})
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() { refused <- waits.Wait(context.Background(), &struct{}{}) }()
+			}
+			turn := &turnInfo{ID: "own", Status: "completed"}
+			take(event{Method: "turn/started", Turn: turn})
+			take(event{Method: "mcpServer/startupStatus/updated", Name: "tools", Status: json.RawMessage(`"starting"`)})
+			call("item/started", "c", "inProgress")
+			for range 2 * tt.bound {
+				take(tt.more)
+			}
+			call("item/completed", "c", "completed")
+			call("item/started", "d", "inProgress")
+			call("item/completed", "d", "completed")
+			take(event{Method: "mcpServer/startupStatus/updated", Name: "tools", Status: json.RawMessage(`"ready"`)})
+			take(event{Method: "turn/completed", Turn: turn})
+			take(event{Method: "turn/started", Turn: &turnInfo{ID: "next"}})
+			asks("d")
+			if tt.shorter {
+				if err := <-refused; err == nil {
+					t.Error("a question beyond the bound is not refused")
+				}
+			}
+			if n := len(o.all); n < tt.bound || n > tt.bound+10 {
+				t.Errorf("%d are held", n)
+			}
+			if err := a.register(s); err != nil {
+				t.Fatal(err)
+			}
+			if s.turns.Owns("own") || !s.turns.Owns("next") {
+				t.Error("the turns are not as they are")
+			}
+			select {
+			case <-s.tooled:
+			default:
+				t.Error("the MCP server counts as starting")
+			}
+			ends := map[schema.ToolCallID]bool{}
+			for _, u := range client.updates() {
+				if c := u.ToolCallUpdate; c != nil && c.Status == schema.ToolCallStatusCompleted {
+					ends[c.ToolCallID] = true
+				}
+			}
+			if !ends["c"] || ends["d"] == tt.shorter {
+				t.Errorf("these calls ended: %v", ends)
+			}
+			if u := client.updates()[0]; u.Notice == nil {
+				t.Errorf("the client is told %+v", u)
+			}
+			if !tt.shorter {
+				<-client.asked
+			}
+			s.turns.OwnOver("next")
+			s.finish()
+			s.work.Wait()
+		})
 	}
-	a.take(s.srv, &event{Method: "turn/completed", Thread: s.thread, Turn: turn})
-	a.take(s.srv, &event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "next"}})
-	if len(o.all) > maxHeld+2 {
-		t.Errorf("%d are held", len(o.all))
-	}
-	if err := a.register(s); err != nil {
-		t.Fatal(err)
-	}
-	if s.turns.Owns("own") || !s.turns.Owns("next") {
-		t.Error("the turns are not as they are")
-	}
-	if said := bridgetest.Said(client.all); len(said) != maxHeld-1 {
-		t.Errorf("%d are shown", len(said))
-	}
-	if u := client.all[0]; u.Notice == nil {
-		t.Errorf("the client is told %+v", u)
-	}
-	s.turns.OwnOver("next")
 }
