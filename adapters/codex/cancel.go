@@ -63,6 +63,17 @@ func (t *translator) processOf(call schema.ToolCallID) (thread, process string) 
 	return "", ""
 }
 
+// commands returns the processes of the thread's own commands that run.
+func (t *translator) commands() []string {
+	var out []string
+	for _, id := range t.order {
+		if s := t.items[id]; !s.over && s.thread == t.thread && s.item.Type == "commandExecution" && s.item.Process != "" {
+			out = append(out, s.item.Process)
+		}
+	}
+	return out
+}
+
 // endThread breaks off the turn of a subagent, and ends the commands that it runs. The error
 // is that of the turn; a subagent without one may have commands that run.
 func (s *session) endThread(ctx context.Context, thread string) error {

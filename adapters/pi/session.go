@@ -24,12 +24,6 @@ import (
 // maxEarly bounds the updates that wait for the session's id.
 const maxEarly = 256
 
-// openAsk is what a client is asked.
-type openAsk struct {
-	over <-chan struct{} // closed when nobody waits for the answer any more
-	told chan struct{}   // closed when the client has answered, or knows of that
-}
-
 // runs are the folders of all sessions.
 var runs bridge.Folders
 
@@ -62,11 +56,10 @@ type session struct {
 
 	mu      sync.Mutex
 	prog    *program
-	version string             // of Pi, "" when it is not known
-	gated   bool               // the gate is in place
-	calls   map[string]string  // the calls that asks are about, by call
-	open    map[string]openAsk // what the client is asked, by question
-	always  map[string]bool    // what was allowed for the session
+	version string            // of Pi, "" when it is not known
+	gated   bool              // the gate is in place
+	calls   map[string]string // the calls that asks are about, by call
+	always  map[string]bool   // what was allowed for the session
 	set     settings
 	runs    int  // how many have begun
 	retry   bool // Pi will go on by itself
@@ -78,7 +71,7 @@ type session struct {
 func (a *agent) newSession(l *launch) *session {
 	s := &session{
 		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}),
-		calls: map[string]string{}, open: map[string]openAsk{}, always: map[string]bool{},
+		calls: map[string]string{}, always: map[string]bool{},
 	}
 	s.dir = filepath.Join(a.o.StateDir, "run", runs.Name())
 	s.set.mode = l.mode
