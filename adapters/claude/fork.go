@@ -163,9 +163,12 @@ func begins(file string) bool {
 	})
 }
 
-// holds reports whether a transcript has an entry, which is one of its last.
+// holds reports whether a transcript has an entry, which is one of its last. One that is still being written is not copied.
 func holds(file, id string) bool {
-	found := false
-	bridge.Ends(file, func(lines []byte) { found = found || bytes.Contains(lines, []byte(id)) })
-	return found
+	found, last := false, []byte(nil)
+	bridge.Ends(file, func(lines []byte) {
+		found = found || bytes.Contains(last, []byte(id))
+		last = lines
+	})
+	return found || bytes.Contains(last[:bytes.LastIndexByte(last, '\n')+1], []byte(id))
 }

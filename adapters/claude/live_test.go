@@ -23,6 +23,7 @@ func TestLive_Shared(t *testing.T) {
 		{"Question", liveQuestion},
 		{"PlanApproval", livePlanApproval},
 		{"Subagents", liveSubagents},
+		{"LeftBehind", liveLeftBehind},
 		{"BadKeyEndsAtTheFirstRetry", liveBadKeyEndsAtTheFirstRetry},
 		{"CallIsCut", liveCallIsCut},
 		{"SecondPromptWaits", liveSecondPromptWaits},
