@@ -11,7 +11,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-func liveForkKeepsChoice(_ *testing.T, w *world) { w.open(noticing, nil).ForkKeepsChoice() }
+func liveForkKeepsChoice(_ *testing.T, w *world) { w.open(noticing, nil).ForkKeepsChoice("say a word") }
 
 // liveLeftBehind: what a subagent asks that an earlier turn has left behind may be cancelled with another turn, and ends nothing then. It
 // may ask again. A cancel when nobody prompts ends the subagent, and a command that is left behind.

@@ -90,7 +90,7 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 
 func liveForkDeleteTitle(t *testing.T, w *world) {
 	c := w.open(schema.ClientCapabilities{}, nil)
-	c.ForkKeepsChoice()
+	c.ForkKeepsChoice("say a word")
 	id := c.New("")
 	c.Turn(id, "say apple")
 	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "A title"})

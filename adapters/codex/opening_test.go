@@ -223,3 +223,38 @@ func TestOpen_CodexGoesOnForLong(t *testing.T) {
 		})
 	}
 }
+
+// A fork may have what was chosen of its origin, as codex says. It is kept, for codex forgets it with the thread in which nothing is said.
+func TestFork_KeepsWhatWasChosen(t *testing.T) {
+	const origin, fork = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+	s := between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+		switch q.Method {
+		case "account/read":
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"account":{"type":"apiKey"}}`))
+		case "thread/fork":
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"thread":{"id":"` + fork + `"},"model":"large","reasoningEffort":"high"}`))
+		default:
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"data":[]}`))
+		}
+	}))
+	a := s.a
+	a.store, a.sessions, a.threads = newStore(t.TempDir()), map[schema.SessionID]*session{}, map[string]*session{}
+	a.servers = bridge.NewServers(&bridge.Conn{}, func(context.Context, struct{}) (*server, error) { return s.srv, nil }, a.died)
+	s.srv.child = &bridge.Child{}
+	want := record{Cwd: "/tmp", Made: true, Model: "large", Effort: "high"}
+	if err := a.store.change(origin, "/tmp", func(r *record) { *r = want }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ForkSession(t.Context(), &schema.ForkSessionRequest{SessionID: origin, Cwd: "/tmp"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := a.store.Load(fork); got != want {
+		t.Errorf("the fork is kept as %+v", got)
+	}
+	for _, one := range a.sessions {
+		one.finish()
+		one.later.Stop()
+		one.looking.Stop()
+		one.work.Wait()
+	}
+}

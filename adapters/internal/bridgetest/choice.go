@@ -8,20 +8,28 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/schema"
 )
 
-// ForkKeepsChoice checks that the model that was chosen of a session, in which nothing was said, is that of a fork of it, also when the
-// fork was closed and is opened again.
-func (c *Client) ForkKeepsChoice() {
+// ForkKeepsChoice checks that the model that was chosen of a session, in which nothing was said or one prompt, is that of a fork of it,
+// also when the fork was closed and is opened again.
+func (c *Client) ForkKeepsChoice(prompt string) {
+	c.W.T.Helper()
+	c.forkKeepsChoice("")
+	c.forkKeepsChoice(prompt)
+}
+
+func (c *Client) forkKeepsChoice(prompt string) {
 	c.W.T.Helper()
 	made := c.new("")
 	id := schema.SessionID(rawjson.MemberString(made, "sessionId"))
+	if prompt != "" {
+		c.Turn(id, prompt)
+	}
 	option, now, models := model(made)
-	i := slices.IndexFunc(models, func(m string) bool { return m != now })
-	if i < 0 {
+	models = slices.DeleteFunc(models, func(m string) bool { return m == now })
+	if len(models) == 0 {
 		c.W.T.Fatalf("there is no other model than %s", now)
 	}
-	want := models[i]
-	params := rawjson.Object{}.String("sessionId", string(id)).String("configId", option).String("value", want).End()
-	c.Must(acp.MethodSessionSetConfigOption, params)
+	want := models[len(models)-1] // the first may be another name of the one that it has
+	c.Must(acp.MethodSessionSetConfigOption, map[string]any{"sessionId": id, "configId": option, "value": want})
 	r := c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: c.W.Cwd})
 	fork := schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	if _, now, _ := model(r); now != want {
