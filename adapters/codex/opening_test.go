@@ -232,7 +232,7 @@ func TestFork_KeepsWhatWasChosen(t *testing.T) {
 		case "account/read":
 			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"account":{"type":"apiKey"}}`))
 		case "thread/fork":
-			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"thread":{"id":"` + fork + `"},"model":"large","reasoningEffort":"high"}`))
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"thread":{"id":"`+fork+`"},"model":"large","reasoningEffort":"high"}`))
 		default:
 			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"data":[]}`))
 		}
