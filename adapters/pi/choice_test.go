@@ -125,8 +125,9 @@ func TestObserve_CompactionWithoutAnEnd(t *testing.T) {
 // What is allowed for a session is what the client is told. Commands that are no text have nothing in common.
 func TestPermission_OfACommand(t *testing.T) {
 	for args, want := range map[string]string{
-		`{"command":"make\n  test"}`: "Allow, Always allow make test in this session, Always allow all commands in this session, Reject",
+		`{"command":"make\n  test"}`: "Allow, Always allow `make test` in this session, Always allow all commands in this session, Reject",
 		`{"command":["make"]}`:       "Allow, Always allow all commands in this session, Reject",
+		`{"command":" "}`:            "Allow, Always allow all commands in this session, Reject",
 		`{}`:                         "Allow, Always allow all commands in this session, Reject",
 	} {
 		s, end := answers(t, func(*session, string) string { return `{}` })
@@ -144,4 +145,33 @@ func TestPermission_OfACommand(t *testing.T) {
 		}
 		end()
 	}
+}
+
+// collects is a client that keeps what it is told.
+type collects struct {
+	silent
+	all []schema.SessionUpdate
+}
+
+func (c *collects) Update(_ context.Context, _ schema.SessionID, update any) error {
+	c.all = append(c.all, update.(schema.SessionUpdate))
+	return nil
+}
+
+// What Pi says before there is a session is bounded. Pieces of messages go first, and the client is told.
+func TestName_WhatWasSaidBefore(t *testing.T) {
+	client := &collects{}
+	s := (&agent{peer: client, log: slog.New(slog.DiscardHandler)}).newSession(&launch{Setup: &bridge.Setup{Cwd: t.TempDir()}, mode: modeDefault})
+	s.emit(func(*translator) []schema.SessionUpdate {
+		var out []schema.SessionUpdate
+		for range 2 * maxEarly {
+			out = append(out, schema.AgentMessage(schema.TextBlock(".")))
+		}
+		return append(out, schema.SessionUpdate{ToolCallUpdate: &schema.ToolCallUpdate{ToolCallID: "c", Status: schema.ToolCallStatusCompleted}})
+	})
+	s.name("S")
+	if n := len(client.all); n != maxEarly+2 || client.all[0].Notice == nil || client.all[n-1].ToolCallUpdate == nil {
+		t.Errorf("%d updates come", n)
+	}
+	s.stop()
 }

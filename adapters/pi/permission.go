@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -61,13 +62,13 @@ const (
 )
 
 // rules are the names of what can be allowed for the session: one for what
-// optionAlways allows, and one for the whole tool, the same for most. Of a command that is no text one is "".
+// optionAlways allows, and one for the whole tool, the same for most. Of a command that is no text, or an empty one, one is "".
 func (q *gateQuestion) rules() (one, tool string) {
 	switch q.Tool {
 	case "edit", "write":
 		return "edit", "edit"
 	case "bash", "powershell":
-		if command := q.command(); command != "" {
+		if command := q.command(); strings.TrimSpace(command) != "" {
 			return q.Tool + "\x00" + command, q.Tool
 		}
 		return "", q.Tool
@@ -217,7 +218,7 @@ func (s *session) permissionRequest(q *gateQuestion, c *tool) *schema.RequestPer
 	switch one, tool := q.rules(); {
 	case one != tool:
 		if one != "" {
-			offer(optionAlways, "Always allow "+bridge.OneLine(q.command())+" in this session", schema.PermissionOptionKindAllowAlways)
+			offer(optionAlways, "Always allow `"+bridge.OneLine(q.command())+"` in this session", schema.PermissionOptionKindAllowAlways)
 		}
 		offer(optionTool, "Always allow all commands in this session", schema.PermissionOptionKindAllowAlways)
 	case tool == "edit":

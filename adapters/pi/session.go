@@ -21,7 +21,8 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-// maxEarly bounds the updates that wait for the session's id.
+// maxEarly bounds the updates that wait for the session's id: beyond it pieces of messages are left out, beyond four times as many all
+// others. The client is told.
 const maxEarly = 256
 
 // runs are the folders of all sessions.
@@ -52,7 +53,8 @@ type session struct {
 	out   sync.Mutex // guards the following, and orders updates; taken before mu
 	tr    *translator
 	named bool                   // the client may be told of id
-	early []schema.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
+	early []schema.SessionUpdate // what came before it was; see maxEarly
+	less  bool                   // some of that was left out
 	mcp   []acp.MCPServer        // as Pi told of them before it was
 
 	mu       sync.Mutex
@@ -374,8 +376,10 @@ func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 		switch {
 		case s.named:
 			s.update(u)
-		case len(s.early) < maxEarly:
+		case len(s.early) < maxEarly || len(s.early) < 4*maxEarly && u.AgentMessageChunk == nil && u.AgentThoughtChunk == nil:
 			s.early = append(s.early, u)
+		default:
+			s.less = true
 		}
 	}
 }
@@ -391,6 +395,9 @@ func (s *session) name(id schema.SessionID) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.id, s.named = id, true
+	if s.less {
+		s.update(bridge.Notice(schema.NoticeSeverityWarning, "Pi worked before the session was there", "some of what it has said since is not shown")...)
+	}
 	s.update(s.early...)
 	if s.mcp != nil {
 		bridge.TellServers(s.ctx, s.a.peer, s.log, s.id, s.mcp)
