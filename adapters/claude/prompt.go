@@ -116,8 +116,11 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	for task := range left {
 		s.stopped[task] = true
 		s.work.Go(func() {
-			if err := s.stopTask(s.ctx, task); err != nil {
+			if err := s.stopTask(s.ctx, task); err != nil { // it may have ended
 				s.log.Debug("stop a task", "session", s.id, "err", err)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.stopped, task)
 			}
 		})
 	}

@@ -63,12 +63,15 @@ func (t *translator) processOf(call schema.ToolCallID) (thread, process string) 
 	return "", ""
 }
 
-// commands returns the processes of the thread's own commands that run.
-func (t *translator) commands() []string {
-	var out []string
+// command is one that runs.
+type command struct{ thread, process string }
+
+// commands returns those that run, of subagents too.
+func (t *translator) commands() []command {
+	var out []command
 	for _, id := range t.order {
-		if s := t.items[id]; !s.over && s.thread == t.thread && s.item.Type == "commandExecution" && s.item.Process != "" {
-			out = append(out, s.item.Process)
+		if s := t.items[id]; !s.over && s.item.Type == "commandExecution" && s.item.Process != "" {
+			out = append(out, command{s.thread, s.item.Process})
 		}
 	}
 	return out

@@ -99,8 +99,8 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	return nil
 }
 
-// leftBehind returns the threads of subagents that work, and the processes of commands that run.
-func (s *session) leftBehind() (threads map[string]bool, commands []string) {
+// leftBehind returns the threads of subagents that work, and the commands that run.
+func (s *session) leftBehind() (threads map[string]bool, commands []command) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	threads = map[string]bool{}
@@ -111,9 +111,9 @@ func (s *session) leftBehind() (threads map[string]bool, commands []string) {
 }
 
 // endLeft ends what leftBehind has returned. What a prompt begins meanwhile goes on.
-func (s *session) endLeft(threads map[string]bool, commands []string) {
-	for _, process := range commands {
-		if err := s.srv.call(s.ctx, "thread/backgroundTerminals/terminate", map[string]string{"threadId": s.thread, "processId": process}, nil); err != nil {
+func (s *session) endLeft(threads map[string]bool, commands []command) {
+	for _, one := range commands {
+		if err := s.srv.call(s.ctx, "thread/backgroundTerminals/terminate", map[string]string{"threadId": one.thread, "processId": one.process}, nil); err != nil {
 			s.log.Debug("end a command", "err", err)
 		}
 	}

@@ -402,7 +402,7 @@ func TestSubagents_AskBesideATurnThatIsBrokenOff(t *testing.T) {
 
 // A cancel ends what turns have left behind when nobody prompts, and not beside a prompt's turn: then that is what it is meant for.
 func TestCancel_EndsWhatIsLeftBehind(t *testing.T) {
-	for name, want := range map[string]string{"idle": "A p", "a prompt": "", "by itself": "A T p"} {
+	for name, want := range map[string]string{"idle": "A p q", "a prompt": "", "by itself": "A T p q"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFamily(t)
 			f.a.sessions = map[schema.SessionID]*session{f.id: f.session}
@@ -411,7 +411,12 @@ func TestCancel_EndsWhatIsLeftBehind(t *testing.T) {
 			f.starts(f.thread, "one")
 			f.spawns(f.thread, "one", "left", "A")
 			f.startsFor("one", "A", "of A")
-			f.take(&event{Method: "item/started", Thread: f.thread, TurnID: "one", Item: &item{ID: "c", Type: "commandExecution", Process: "p", Status: "inProgress"}})
+			f.spawns(f.thread, "one", "done", "B")
+			f.startsFor("one", "B", "of B")
+			for _, one := range []struct{ thread, turn, process string }{{f.thread, "one", "p"}, {"B", "of B", "q"}} {
+				f.take(&event{Method: "item/started", Thread: one.thread, TurnID: one.turn, Item: &item{ID: one.process, Type: "commandExecution", Process: one.process, Status: "inProgress"}})
+			}
+			f.ends("B", "of B", "completed")
 			f.ends(f.thread, "one", "completed")
 			<-over
 			switch name {
