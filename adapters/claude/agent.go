@@ -113,7 +113,7 @@ func (a *agent) NewSession(ctx context.Context, r *schema.NewSessionRequest) (*s
 		return nil, err
 	}
 	id := uuid.NewString()
-	if err := a.store.made(id, r.Cwd); err != nil {
+	if err := a.store.made(id, record{Cwd: r.Cwd, Made: true}); err != nil {
 		return nil, err
 	}
 	s := a.newSession(schema.SessionID(id), r.Cwd)

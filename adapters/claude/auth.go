@@ -156,7 +156,8 @@ func (a *agent) Authenticate(ctx context.Context, r *schema.AuthenticateRequest)
 
 // environ is the environment of the program.
 func (a *agent) environ() []string {
-	var drop, set []string
+	var drop []string
+	set := []string{"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1"} // see rests
 	if c := a.o.Credentials; c.APIKey != "" || c.OAuthToken != "" {
 		drop = []string{varKey, varToken, varOAuth}
 		if c.APIKey != "" {

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
-
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
 const controlBound = 30 * time.Second // for the program to answer
@@ -123,25 +123,70 @@ func (s *session) asked(e *event) {
 	if r.Subtype == "can_use_tool" {
 		s.emit(func(t *translator) []schema.SessionUpdate { return t.asked(r) })
 	}
-	ctx, done, ok := s.asks.Begin(s.ctx, e.RequestID)
+	t := s.turns.Current()
+	until := s.ctx
+	ours := t != nil && r.turns
+	if ours { // what subagents ask may go on behind the turn
+		until = t.Context()
+	}
+	r.own = t == nil && r.turns
+	ctx, done, ok := s.asks.Begin(until, e.RequestID)
 	if !ok {
 		s.work.Go(func() { s.refuse(e.RequestID, "too many questions are open") })
 		return
 	}
+	s.mu.Lock()
+	s.askers[e.RequestID] = r
+	s.mu.Unlock()
 	answer := func() {
 		defer done()
 		s.answer(ctx, e.RequestID, r)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.askers, e.RequestID)
 	}
-	// What subagents ask may go on behind the turn.
-	if t := s.turns.Current(); t != nil && r.turns && t.Go(func(over context.Context) {
-		defer context.AfterFunc(over, func() { s.asks.Withdraw(e.RequestID) })()
-		if answer(); ctx.Err() != nil && over.Err() != nil {
+	if !ours || !t.Go(func(over context.Context) {
+		if answer(); over.Err() != nil {
 			s.refuse(e.RequestID, "the turn is over")
 		}
 	}) {
-		return
+		s.work.Go(answer)
 	}
-	s.work.Go(answer)
+}
+
+// dropOwn takes back what the program asks in what it does by itself, which is over, and waits until the client knows.
+func (s *session) dropOwn() {
+	s.mu.Lock()
+	for id, r := range s.askers {
+		if r.own {
+			s.asks.Withdraw(id)
+		}
+	}
+	s.mu.Unlock()
+	s.asks.AwaitWithdrawn()
+}
+
+// spare notes that a turn is cancelled beside the questions of subagents that earlier ones have left behind.
+func (s *session) spare(t *turn.Turn[work]) {
+	left := map[string]bool{}
+	s.mu.Lock()
+	for id, r := range s.askers {
+		left[id] = t.Work.beside(r)
+	}
+	s.mu.Unlock()
+	s.asks.Spare(func(id string) bool { return left[id] })
+}
+
+// spared reports whether the answer to a question that is cancelled is meant for a turn that it is not of: clients cancel all that is
+// asked with a turn, and gateways for them.
+func (s *session) spared(id string, r *controlRequest) bool {
+	if s.asks.Spared(id) {
+		return true
+	}
+	t := s.turns.Current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t != nil && t.Work.beside(r)
 }
 
 // answer finds the answer to a question and gives it, unless the question was
@@ -149,13 +194,20 @@ func (s *session) asked(e *event) {
 func (s *session) answer(ctx context.Context, id string, r *controlRequest) {
 	switch r.Subtype {
 	case "can_use_tool":
+		if ctx.Err() != nil {
+			return
+		}
 		a, err := s.decide(ctx, r)
+		s.asks.Told(id)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			s.refuse(id, "the client did not answer: %v", err)
 			return
+		}
+		if a.Interrupt && s.spared(id, r) {
+			a = deny(saidBeside) // the subagent goes on
 		}
 		if a.Behavior == "allow" {
 			s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(r.ToolUse) })

@@ -40,12 +40,13 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return nil, err
 	}
 	id := uuid.NewString()
-	if err := a.store.made(id, r.Cwd); err != nil {
+	chosen := record{Cwd: r.Cwd, Made: true, Model: known.Model, Effort: known.Effort}
+	if err := a.store.made(id, chosen); err != nil {
 		return nil, err
 	}
 	s := a.newSession(schema.SessionID(id), r.Cwd)
 	s.title.Given(!l.anew)
-	g, err := a.openFork(ctx, s, l, file)
+	g, err := a.openFork(ctx, s, l, file, l.chosen(chosen))
 	if err != nil {
 		return nil, errors.Join(err, a.files.remove(id), a.store.Forget(id))
 	}
@@ -53,15 +54,15 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 }
 
 // openFork starts the program for a fork of the conversation in a file, which is not read when it begins anew.
-func (a *agent) openFork(ctx context.Context, s *session, l *launch, file string) (*greeting, error) {
+func (a *agent) openFork(ctx context.Context, s *session, l *launch, file string, chosen []string) (*greeting, error) {
 	id := string(s.id)
 	if l.anew {
-		return a.open(ctx, s, l, "--session-id", id)
+		return a.open(ctx, s, l, append(chosen, "--session-id", id)...)
 	}
 	if err := fork(file, id); err != nil {
 		return nil, err
 	}
-	return a.open(ctx, s, l, "--resume", id)
+	return a.open(ctx, s, l, append(chosen, "--resume", id)...)
 }
 
 // written returns the transcript of a session when all that was said is in it: the program writes it a moment after it has
@@ -163,9 +164,12 @@ func begins(file string) bool {
 	})
 }
 
-// holds reports whether a transcript has an entry, which is one of its last.
+// holds reports whether a transcript has an entry, which is one of its last. One that is still being written is not copied.
 func holds(file, id string) bool {
-	found := false
-	bridge.Ends(file, func(lines []byte) { found = found || bytes.Contains(lines, []byte(id)) })
-	return found
+	found, last := false, []byte(nil)
+	bridge.Ends(file, func(lines []byte) {
+		found = found || bytes.Contains(last, []byte(id))
+		last = lines
+	})
+	return found || bytes.Contains(last[:bytes.LastIndexByte(last, '\n')+1], []byte(id))
 }

@@ -70,6 +70,7 @@ func TestFork_WaitsForWhatWasSaid(t *testing.T) {
 	}{
 		"all is there":              {[]string{"first", "second"}, []string{first + second}, false, false},
 		"the last is missing":       {[]string{"first", "second"}, []string{first, first + second}, false, false},
+		"the last is being written": {[]string{"first", "second"}, []string{first + strings.TrimSuffix(second, "}\n"), first + second}, false, false},
 		"a subagent's is missing":   {[]string{"first"}, []string{first, first}, false, true},
 		"nothing is there yet":      {[]string{"first"}, []string{"", first}, false, false},
 		"the last is never there":   {[]string{"first", "second"}, []string{first}, false, false},

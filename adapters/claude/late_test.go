@@ -3,6 +3,7 @@ package claude
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -163,5 +164,181 @@ func TestAsked_EndsWithItsTurn(t *testing.T) {
 			s.work.Wait()
 			_ = child.End(process.Ladder{})
 		})
+	}
+}
+
+// decides is a client that is asked, and cancels that when it may.
+type decides struct {
+	acp.Peer
+	asked, may chan struct{}
+}
+
+func (decides) Update(context.Context, schema.SessionID, any) error { return nil }
+
+func (c decides) Ask(context.Context, string, any, any) error {
+	c.asked <- struct{}{}
+	<-c.may
+	return nil // nothing is selected
+}
+
+// Clients cancel all that is asked with a turn, and gateways for them. A subagent that an earlier turn has left behind goes on then, also
+// where the answer comes behind the turn. When nobody prompts it is what the cancel is meant for.
+func TestAsked_CancelledBesideATurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		agent     string // that asks
+		turn      string // what becomes of the turn before the answer comes, "" for none
+		interrupt bool
+	}{
+		"in the turn":                    {"left", "runs", false},
+		"behind the cancelled turn":      {"left", "cancelled", false},
+		"behind a turn that ended":       {"left", "ended", true},
+		"nobody prompts":                 {"left", "", true},
+		"of a subagent of the turn":      {"new", "runs", true},
+		"in the turn, not named":         {"", "runs", true},
+		"behind the turn, and not named": {"", "ended", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// It repeats what Claude Code is told.
+			child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/cat"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := decides{asked: make(chan struct{}, 1), may: make(chan struct{})}
+			a := &agent{peer: client, log: slog.New(slog.DiscardHandler)}
+			s := a.newSession("S", t.TempDir())
+			s.child = child
+			begin := func(task, call string) {
+				s.emit(func(t *translator) []schema.SessionUpdate {
+					t.announce(call, "Agent", []byte(`{"prompt":"look"}`), "", "m")
+					return t.taskStarted(&event{TaskID: task, ToolUse: call})
+				})
+			}
+			begin("left", "call of left")
+			begun, over := make(chan *turn.Turn[work], 1), make(chan struct{})
+			stopping := make(chan struct{})
+			var one *turn.Turn[work]
+			if c.turn != "" {
+				go func() {
+					defer close(over)
+					_, _ = s.turns.Prompt(context.Background(), turn.Script[work]{
+						Work: work{left: s.leftBehind()},
+						Gone: s.ended, Log: s.log, Bound: cancelBound,
+						Begin: func(_ *turn.Waiting, t *turn.Turn[work]) error { begun <- t; return nil },
+						Stop:  func(_ context.Context, t *turn.Turn[work]) { s.spare(t); close(stopping) },
+					})
+				}()
+				one = <-begun
+				begin("new", "call of new")
+			}
+			s.asked(&event{RequestID: "q", Request: []byte(`{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"call","agent_id":"` + c.agent + `"}`)})
+			<-client.asked
+			if c.turn == "cancelled" {
+				one.Stop()
+				<-stopping
+			}
+			ends := func() {
+				one.Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+				<-over
+			}
+			if c.turn == "cancelled" || c.turn == "ended" {
+				ends()
+			}
+			close(client.may)
+			line, err := child.ReadLine()
+			if err != nil || strings.Contains(string(line), `"interrupt":true`) != c.interrupt || !strings.Contains(string(line), `"behavior":"deny"`) {
+				t.Errorf("it is told %s, %v", line, err)
+			}
+			if c.turn == "runs" {
+				ends()
+			}
+			s.stop()
+			s.work.Wait()
+			_ = child.End(process.Ladder{})
+		})
+	}
+}
+
+// knows is a client that takes its time to take notice of what is withdrawn.
+type knows struct {
+	acp.Peer
+	asked, may chan struct{}
+}
+
+func (knows) Update(context.Context, schema.SessionID, any) error { return nil }
+func (knows) Notify(context.Context, string, any) error           { return nil }
+
+func (c knows) Ask(ctx context.Context, _ string, _, _ any) error {
+	c.asked <- struct{}{}
+	<-ctx.Done()
+	<-c.may
+	return ctx.Err()
+}
+
+// A question that is withdrawn is not open behind the end of the turn that it was asked in, nor behind that of what Claude Code does by
+// itself.
+func TestAsked_NotOpenBehindItsTurn(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			client := knows{asked: make(chan struct{}, 1), may: make(chan struct{})}
+			a := &agent{peer: client, log: slog.New(slog.DiscardHandler), store: newStore(t.TempDir())}
+			s := a.newSession("S", t.TempDir())
+			s.native = "S"
+			over, agent := make(chan struct{}), ""
+			if own {
+				s.observe(&event{Type: "system", Subtype: "init"})
+			} else {
+				agent = "sub"
+				go func() {
+					defer close(over)
+					_, _ = s.turns.Prompt(context.Background(), turn.Script[work]{
+						Gone: s.ended, Log: s.log, Bound: cancelBound, End: s.over,
+						Begin: func(*turn.Waiting, *turn.Turn[work]) error { return nil },
+					})
+				}()
+				synctest.Wait()
+			}
+			s.asked(&event{RequestID: "q", Request: []byte(`{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"ls"},"tool_use_id":"call","agent_id":"` + agent + `"}`)})
+			<-client.asked
+			go func() {
+				if own {
+					s.take(&event{Type: "result"})
+					return
+				}
+				s.take(&event{Type: "control_cancel_request", RequestID: "q"})
+				s.take(&event{Type: "command_lifecycle", CommandState: "cancelled"})
+			}()
+			synctest.Wait()
+			if own && !s.turns.Busy() {
+				t.Error("what it does by itself is over before the client knows of its question")
+			}
+			select {
+			case <-over:
+				t.Error("the turn is over before the client knows of its question")
+			default:
+			}
+			close(client.may)
+			synctest.Wait()
+			if s.turns.Busy() {
+				t.Errorf("it is not over, own: %t", own)
+			}
+			s.stop()
+			s.work.Wait()
+		})
+	}
+}
+
+// What Claude Code does by itself is over when it rests, also without a result.
+func TestTake_RestsWithoutAResult(t *testing.T) {
+	a := &agent{peer: told{works: func() {}}, log: slog.New(slog.DiscardHandler)}
+	s := a.newSession("S", t.TempDir())
+	defer s.stop()
+	s.take(&event{Type: "system", Subtype: "session_state_changed", CommandState: "running"})
+	s.take(&event{Type: "system", Subtype: "init"})
+	if !s.turns.Alone() {
+		t.Error("it does nothing")
+	}
+	s.take(&event{Type: "system", Subtype: "session_state_changed", CommandState: "idle"})
+	if s.turns.Busy() {
+		t.Error("it still works")
 	}
 }

@@ -23,6 +23,8 @@ func TestLive_Shared(t *testing.T) {
 		{"Question", liveQuestion},
 		{"PlanApproval", livePlanApproval},
 		{"Subagents", liveSubagents},
+		{"LeftBehind", liveLeftBehind},
+		{"ForkKeepsChoice", liveForkKeepsChoice},
 		{"BadKeyEndsAtTheFirstRetry", liveBadKeyEndsAtTheFirstRetry},
 		{"CallIsCut", liveCallIsCut},
 		{"SecondPromptWaits", liveSecondPromptWaits},

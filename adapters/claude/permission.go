@@ -36,6 +36,7 @@ const (
 const (
 	saidReject   = "The user rejected this tool call. Do not try it again in another way; ask what to do instead if it is unclear."
 	saidCancel   = "The user cancelled the turn."
+	saidBeside   = "The user cancelled what another agent does, and did not decide about this call. Make it again if it is still needed."
 	saidKeepPlan = "The user rejected the plan. Stay in plan mode, ask what to change, and revise it."
 )
 

@@ -34,6 +34,10 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 		Work: work{uuid: uuid.NewString()},
 		Gone: s.ended, Exit: func() error { return s.exit }, Log: s.log,
 		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error {
+			left := s.leftBehind()
+			s.mu.Lock()
+			t.Work.left, s.hushed = left, false
+			s.mu.Unlock()
 			s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(r.Prompt) })
 			line := map[string]any{
 				"type": "user", "uuid": t.Work.uuid, "session_id": "", "parent_tool_use_id": nil,
@@ -51,11 +55,15 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 			return err
 		},
 		Stop: s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
-		End: func(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
-			s.goesOn()
-			return v
-		},
+		End: s.over,
 	})
+}
+
+// over ends what a turn has left.
+func (s *session) over(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
+	s.asks.AwaitWithdrawn() // those of its subagents
+	s.goesOn()
+	return v
 }
 
 // goesOn notes what the program still runs at the end of a turn: it began by itself before it had read the prompt.
@@ -73,6 +81,7 @@ func (s *session) halt() { s.child.Stop(process.Ladder{Term: process.DefaultLadd
 // interrupt ends a turn. When the program had not begun with the prompt, and took
 // it out of its queue, there is no result. What it runs then began by itself, and ends with it.
 func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) {
+	s.spare(t)
 	raw, err := s.control(ctx, map[string]string{"subtype": "cancel_async_message", "message_uuid": t.Work.uuid})
 	if err == nil && rawjson.MemberBool(raw, "cancelled") {
 		s.mu.Lock()
@@ -87,24 +96,57 @@ func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) {
 	s.breakOff(ctx)
 }
 
-// Cancel ends a turn that nobody prompted. Prompts watch acp.TurnCancelled.
+// Cancel ends a turn that nobody prompted, and what turns have left behind. Prompts watch acp.TurnCancelled: beside one of them what
+// earlier ones have left behind goes on.
 func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	s, err := a.sessions.Get(n.SessionID)
 	if err != nil {
 		return err
+	}
+	var left map[string]bool
+	if release, ok := s.turns.Pause(); ok {
+		left = s.leftBehind()
+		release()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	s.work.Go(func() { // what is cancelled next does not wait for it
-		s.turns.StopOwn(s.ctx, cancelBound, s.breakOff, func() {
-			s.log.Warn("what claude does by itself did not end, so its process is ended", "session", s.id)
-			s.halt()
+	for task := range left {
+		s.stopped[task] = true
+		s.work.Go(func() {
+			if err := s.stopTask(s.ctx, task); err != nil { // it may have ended
+				s.log.Debug("stop a task", "session", s.id, "err", err)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.stopped, task)
+			}
 		})
-	})
+	}
+	s.work.Go(s.stopOwn) // what is cancelled next does not wait for it
 	return nil
+}
+
+// stopOwn ends what the program does by itself.
+func (s *session) stopOwn() {
+	s.turns.StopOwn(s.ctx, cancelBound, s.breakOff, func() {
+		s.log.Warn("what claude does by itself did not end, so its process is ended", "session", s.id)
+		s.halt()
+	})
+}
+
+// leftBehind returns the tasks that go on: subagents, and commands that take long.
+func (s *session) leftBehind() map[string]bool {
+	s.out.Lock()
+	defer s.out.Unlock()
+	left := map[string]bool{}
+	for task, call := range s.tr.tasks {
+		if c := s.tr.tools[call]; c != nil && !c.over {
+			left[task] = true
+		}
+	}
+	return left
 }
 
 // take acts on a line of the program. It runs on the reader, in order.
@@ -129,6 +171,8 @@ func (s *session) take(e *event) {
 		s.elicited(e.ElicitationID)
 	case e.Type == "result":
 		s.settle(e)
+	case e.Type == "system" && e.Subtype == "session_state_changed" && e.CommandState == "idle":
+		s.rests()
 	case e.Type == "command_lifecycle" && e.CommandState == "cancelled":
 		s.dropped(e.CommandUUID)
 	}
@@ -141,10 +185,17 @@ func (s *session) observe(e *event) {
 	begins := e.Type == "stream_event" && e.Parent == "" && e.Event != nil && e.Event.Type == "message_start"
 	starts := begins || e.Type == "system" && e.Subtype == "init" // the model may let its first message wait for long
 	s.runs = starts || s.runs && e.Type != "result"
+	if e.Subtype == "task_notification" && s.stopped[e.TaskID] {
+		delete(s.stopped, e.TaskID)
+		s.hushed = true
+	}
 	t := s.turns.Current()
 	switch {
 	case t == nil && starts:
 		s.turns.Own("")
+		if s.hushed {
+			s.work.Go(s.stopOwn)
+		}
 	case t == nil:
 		if e.Type == "result" && e.IsError && len(s.calls) > 0 {
 			s.failed = strings.Join(e.Errors, "; ")
@@ -179,6 +230,7 @@ func (s *session) settle(e *event) {
 	used := s.tr.usage.ofTurn()
 	s.out.Unlock()
 	t := s.turns.Current() // a prompt that waits may begin as soon as what runs by itself is over
+	s.dropOwn()
 	s.turns.OwnOver("")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,6 +239,16 @@ func (s *session) settle(e *event) {
 		v.Usage = used
 		t.Settle(v)
 	}
+}
+
+// rests notes that the program does nothing. What it has begun by itself may end without a result.
+func (s *session) rests() {
+	s.mu.Lock()
+	s.runs = false
+	s.hushed = s.hushed && len(s.stopped) > 0
+	s.mu.Unlock()
+	s.dropOwn()
+	s.turns.OwnOver("")
 }
 
 // dropped ends a turn whose prompt the program gave up without a result.

@@ -160,7 +160,16 @@ func (f *pretender) asked(id, what string, r json.RawMessage) {
 		f.reply(id, `{}`)
 	case "mcp_status":
 		f.reply(id, `{"mcpServers":[]}`)
-	case "rename_session", "stop_task":
+	case "rename_session":
+		f.reply(id, `{}`)
+	case "stop_task":
+		if s := f.session; s != nil && s.Cancels == 0 {
+			f.Wrong("claude is to stop a task, and nobody wanted that")
+		}
+		task := rawjson.MemberString(r, "task_id")
+		if i := slices.IndexFunc(f.tasks, func(t *fakeTask) bool { return t.id == task }); i >= 0 {
+			f.taskOver(i, "stopped")
+		}
 		f.reply(id, `{}`)
 	case "cancel_async_message":
 		uuid := rawjson.MemberString(r, "message_uuid")
@@ -372,21 +381,27 @@ func (f *pretender) taskAsks() {
 
 func (f *pretender) taskEnds(cut bool) bool {
 	for i, t := range f.tasks {
-		if c := t.asks; c != nil {
-			if !c.ask.answered && !cut {
-				continue
-			}
-			if !c.ask.answered {
-				c.ask.answered = true
-				f.say(`{"type":"control_cancel_request","request_id":%q}`, c.ask.id)
-			}
-			f.say(`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":"result","is_error":%v}]},"parent_tool_use_id":%q}`, c.id, !c.ask.allowed, t.call)
+		if c := t.asks; c != nil && !c.ask.answered && !cut {
+			continue
 		}
-		f.tasks = slices.Delete(f.tasks, i, i+1)
-		f.say(`{"type":"system","subtype":"task_notification","task_id":%q,"tool_use_id":%q,"status":"completed","summary":"done"}`, t.id, t.call)
+		f.taskOver(i, "completed")
 		return true
 	}
 	return false
+}
+
+// taskOver ends a task. What it asks is withdrawn.
+func (f *pretender) taskOver(i int, status string) {
+	t := f.tasks[i]
+	if c := t.asks; c != nil {
+		if !c.ask.answered {
+			c.ask.answered = true
+			f.say(`{"type":"control_cancel_request","request_id":%q}`, c.ask.id)
+		}
+		f.say(`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":"result","is_error":%v}]},"parent_tool_use_id":%q}`, c.id, !c.ask.allowed, t.call)
+	}
+	f.tasks = slices.Delete(f.tasks, i, i+1)
+	f.say(`{"type":"system","subtype":"task_notification","task_id":%q,"tool_use_id":%q,"status":%q,"summary":"done"}`, t.id, t.call, status)
 }
 
 // settle ends the run if it can end, and reports whether it did. how is the kind of its end.

@@ -75,8 +75,8 @@ func (Adapter) Recorded(o adapters.Options, session string) adapters.Recorded {
 }
 
 // made remembers a new session.
-func (s *store) made(id, cwd string) error {
-	return s.Change(id, func(r *record) { *r = record{Cwd: cwd, Made: true} })
+func (s *store) made(id string, as record) error {
+	return s.Change(id, func(r *record) { *r = as })
 }
 
 // change edits a session's record, and saves it when it is another one then.

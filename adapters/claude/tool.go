@@ -2,6 +2,7 @@ package claude
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -173,6 +174,12 @@ func (t *translator) named(id string, metas []toolMeta) []schema.SessionUpdate {
 func (t *translator) asked(r *controlRequest) []schema.SessionUpdate {
 	c := t.tools[r.ToolUse]
 	r.turns = r.Agent == "" && (len(t.tasks) == 0 || c != nil && c.parent == "")
+	switch {
+	case r.Agent != "":
+		r.tasks = []string{r.Agent}
+	case !r.turns:
+		r.tasks = slices.Collect(maps.Keys(t.tasks))
+	}
 	out := t.announce(r.ToolUse, r.ToolName, r.Input, t.tasks[r.Agent], "")
 	if c := t.tools[r.ToolUse]; c != nil {
 		r.call, r.before, r.within, r.shown = c.id, c.before, c.meta(), c.input

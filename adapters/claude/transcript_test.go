@@ -55,7 +55,7 @@ func TestTranscripts_List(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := newStore(state).made(id(2), cwd); err != nil {
+	if err := newStore(state).made(id(2), record{Cwd: cwd, Made: true}); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[schema.SessionID]schema.SessionInfo{}
@@ -172,7 +172,7 @@ func TestReopen_HeldElsewhere(t *testing.T) {
 	w := bridgetest.With(t, New(), adapters.Program{Path: "/none"})
 	const id = "00000000-0000-4000-8000-00000000000a"
 	w.Write(filepath.Join(".claude", "projects", "-elsewhere", id+".jsonl"), `{"type":"user","uuid":"u","cwd":"/elsewhere","message":{"role":"user","content":"hello"}}`+"\n", 0o600)
-	if err := newStore(w.State).made(id, w.Cwd); err != nil {
+	if err := newStore(w.State).made(id, record{Cwd: w.Cwd, Made: true}); err != nil {
 		t.Fatal(err)
 	}
 	c := w.Open(schema.ClientCapabilities{}, nil)

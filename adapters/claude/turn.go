@@ -15,9 +15,15 @@ import (
 // work is what is known of a prompt that the program works on. The session's mu
 // guards it.
 type work struct {
-	uuid    string // of the prompt's line
-	failure string // the kind of error that the program reported of it
-	status  int    // of the API with it
+	uuid    string          // of the prompt's line
+	failure string          // the kind of error that the program reported of it
+	status  int             // of the API with it
+	left    map[string]bool // tasks that ran before it
+}
+
+// beside reports whether what subagents ask is not of the turn: an earlier one has left them behind.
+func (t *work) beside(r *controlRequest) bool {
+	return len(r.tasks) > 0 && !slices.ContainsFunc(r.tasks, func(task string) bool { return !t.left[task] })
 }
 
 // answers reports whether a result ends the turn. Turns that nobody prompted

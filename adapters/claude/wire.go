@@ -188,6 +188,8 @@ type (
 		// turns says that the call is the turn's own, and not of a subagent. That may not be named; what the turn
 		// calls is streamed before it is asked about, and what a subagent calls is not.
 		turns bool
+		own   bool     // it is of what the program does by itself
+		tasks []string // of the subagents that may have made the call, none for the turn's own
 	}
 	// suggestion is a change of permissions, both ways.
 	suggestion struct {

@@ -68,9 +68,14 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		s.work.Go(func() { s.srv.respond(id, q.cancelled()) })
 		return
 	}
-	ctx, done, ok := s.asks.Begin(s.ctx, key)
+	until := s.ctx
+	ours := t != nil && t.Work.ids[q.TurnID]
+	if ours { // nobody waits for the answer when the turn is over
+		until = t.Context()
+	}
+	ctx, done, ok := s.asks.Begin(until, key)
 	if ok {
-		s.askers[key] = q.Thread
+		s.askers[key] = asker{q.Thread, q.TurnID}
 	}
 	answer := func() {
 		if !ok {
@@ -83,14 +88,13 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		defer s.mu.Unlock()
 		delete(s.askers, key)
 	}
-	if t != nil && t.Work.ids[q.TurnID] && t.Go(func(over context.Context) {
-		defer context.AfterFunc(over, func() { s.asks.Withdraw(key) })()
-		answer()
-	}) {
-		return // nobody waits for the answer when the turn is over
+	if !ours || !t.Go(func(context.Context) { answer() }) {
+		s.work.Go(answer)
 	}
-	s.work.Go(answer)
 }
+
+// asker is who asks a question.
+type asker struct{ thread, turn string }
 
 // asksFor reports whether a thread's question is one of turn t, or of what codex does by itself if that is nil. Those of subagents that
 // an earlier turn has left behind are not. A subagent that no call has named yet is a new one.
@@ -110,16 +114,32 @@ func (s *session) asksFor(t *turn.Turn[work], thread string) bool {
 	return s.tr.children[thread] == "" || s.tr.ofTurns(ours)[thread]
 }
 
-// dropAsksOf takes back the questions of turn t, or of what codex does by itself if that is nil.
+// dropAsksOf takes back the questions of turn t, or of what codex does by itself if that is nil, which is cancelled. Others are spared.
 func (s *session) dropAsksOf(t *turn.Turn[work]) {
 	s.mu.Lock()
 	open := maps.Clone(s.askers)
 	s.mu.Unlock()
-	for key, thread := range open {
-		if s.asksFor(t, thread) {
+	for key, one := range open {
+		if s.asksFor(t, one.thread) {
+			delete(open, key)
 			s.asks.Withdraw(key)
 		}
 	}
+	if t != nil {
+		s.asks.Spare(func(key string) bool { return open[key] != asker{} })
+	}
+}
+
+// endAsksOf takes back what a turn of the thread has asked that is over, and waits until the client knows.
+func (s *session) endAsksOf(turn string) {
+	s.mu.Lock()
+	for key, one := range s.askers {
+		if one == (asker{s.thread, turn}) {
+			s.asks.Withdraw(key)
+		}
+	}
+	s.mu.Unlock()
+	s.asks.AwaitWithdrawn()
 }
 
 // withdrawn takes back a question: codex does not wait for the answer any more.
@@ -133,7 +153,12 @@ func (s *session) withdrawn(raw json.RawMessage) {
 // answer finds the answer to a question of turn t, nil for one that nobody prompted, and
 // gives it. A question that was withdrawn gets one too, which codex ignores.
 func (s *session) answer(ctx context.Context, id jsonrpc2.ID, q *question, t *turn.Turn[work]) {
-	result, err := s.decide(ctx, q, t)
+	var result any
+	err := ctx.Err()
+	if err == nil {
+		result, err = s.decide(ctx, id, q, t)
+	}
+	s.asks.Told(id.String())
 	switch {
 	case ctx.Err() != nil:
 		s.srv.respond(id, q.cancelled())
@@ -146,10 +171,10 @@ func (s *session) answer(ctx context.Context, id jsonrpc2.ID, q *question, t *tu
 }
 
 // decide asks the client.
-func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (any, error) {
+func (s *session) decide(ctx context.Context, id jsonrpc2.ID, q *question, t *turn.Turn[work]) (any, error) {
 	switch q.Method {
 	case "item/tool/requestUserInput":
-		return s.inquire(ctx, q, t)
+		return s.inquire(ctx, id, q, t)
 	case "mcpServer/elicitation/request":
 		if q.Meta == nil || q.Meta.Approval == "" {
 			return s.elicit(ctx, q), nil
@@ -169,7 +194,7 @@ func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (
 	}
 	picked := resp.Outcome.Selected
 	if picked == nil {
-		return s.cancelled(q, t), nil
+		return s.cancelled(id, q, t), nil
 	}
 	for _, c := range list {
 		if c.option.OptionID != picked.OptionID {
@@ -185,10 +210,10 @@ func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (
 
 // cancelled ends what a question is of that the client has cancelled, and returns the answer. A client cancels all that is asked with a
 // turn: a subagent that an earlier turn has left behind goes on beside it, and may ask again.
-func (s *session) cancelled(q *question, t *turn.Turn[work]) any {
+func (s *session) cancelled(id jsonrpc2.ID, q *question, t *turn.Turn[work]) any {
 	left := t == nil && q.Thread != s.thread
 	switch {
-	case left && s.turns.Current() != nil:
+	case left && (s.asks.Spared(id.String()) || s.turns.Current() != nil):
 		return q.declined()
 	case q.Method == "item/commandExecution/requestApproval" || q.Method == "item/fileChange/requestApproval": // the answer ends it
 	case left:
@@ -204,7 +229,7 @@ func (s *session) cancelled(q *question, t *turn.Turn[work]) any {
 }
 
 // inquire asks the client what the model wants to know.
-func (s *session) inquire(ctx context.Context, q *question, t *turn.Turn[work]) (any, error) {
+func (s *session) inquire(ctx context.Context, id jsonrpc2.ID, q *question, t *turn.Turn[work]) (any, error) {
 	req := &acp.QuestionRequest{SessionID: s.id, Questions: []acp.Question{}}
 	for _, one := range q.Questions {
 		next := acp.Question{ID: one.ID, Header: one.Header, Question: one.Question, OwnWords: one.Other, Options: []acp.QuestionOption{}}
@@ -218,7 +243,7 @@ func (s *session) inquire(ctx context.Context, q *question, t *turn.Turn[work]) 
 		return nil, err
 	}
 	if resp.Outcome == acp.QuestionCancelled {
-		return s.cancelled(q, t), nil
+		return s.cancelled(id, q, t), nil
 	}
 	return answered(q, &resp), nil
 }

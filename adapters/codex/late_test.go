@@ -474,3 +474,57 @@ func TestOpen_OfAProcessThatHasEnded(t *testing.T) {
 		}
 	})
 }
+
+// knows is a client that takes its time to take notice of what is withdrawn.
+type knows struct{ latecomer }
+
+func (c knows) Ask(ctx context.Context, _ string, _, _ any) error {
+	c.asked <- struct{}{}
+	<-ctx.Done()
+	<-c.may
+	return ctx.Err()
+}
+
+// A question is not open behind the end of its turn: neither one of a subagent, which codex withdraws, nor one of a turn that nobody
+// prompted.
+func TestAsked_NotOpenBehindItsTurn(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			client := knows{latecomer{asked: make(chan struct{}, 1), may: make(chan struct{})}}
+			s := between(t, client, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {}))
+			thread, over := s.thread, (<-chan *schema.PromptResponse)(nil)
+			if own {
+				s.take(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "one"}})
+			} else {
+				thread = "sub"
+				var begun <-chan *turn.Turn[work]
+				begun, over = prompted(s)
+				<-begun
+				s.take(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "one"}})
+			}
+			s.asked(jsonrpc2.ID{Num: 1}, &question{Method: "item/commandExecution/requestApproval", Thread: thread, TurnID: map[bool]string{false: "of sub", true: "one"}[own]})
+			<-client.asked
+			go func() {
+				if !own {
+					s.take(&event{Method: "serverRequest/resolved", Thread: thread, RequestID: json.RawMessage("1")})
+				}
+				s.take(&event{Method: "turn/completed", Thread: s.thread, Turn: &turnInfo{ID: "one", Status: "completed"}})
+			}()
+			synctest.Wait()
+			if len(over) > 0 || !s.turns.Busy() {
+				t.Errorf("it is over before the client knows of its question, own: %t", own)
+			}
+			close(client.may)
+			synctest.Wait()
+			if s.turns.Busy() {
+				t.Errorf("it is not over, own: %t", own)
+			}
+			if over != nil {
+				<-over
+			}
+			s.finish()
+			_ = s.srv.rpc.Close()
+			s.work.Wait()
+		})
+	}
+}

@@ -90,6 +90,7 @@ func liveSessionsOfATerminal(t *testing.T, w *world) {
 
 func liveForkDeleteTitle(t *testing.T, w *world) {
 	c := w.open(schema.ClientCapabilities{}, nil)
+	c.ForkKeepsChoice("say a word")
 	id := c.New("")
 	c.Turn(id, "say apple")
 	c.Must(acp.MethodSessionSetTitle, map[string]any{"sessionId": id, "title": "A title"})
@@ -342,4 +343,13 @@ func liveBackgroundTerminal(t *testing.T, w *world) {
 		return rawjson.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && rawjson.MemberString(m.Update(), "status") == "completed"
 	})
 	w.Read(filepath.Join(w.Cwd, "over"))
+	w.Model.On(scriptedmodel.Exactly("leave it for long"),
+		scriptedmodel.Step{scriptedmodel.Call("exec_command", map[string]any{"cmd": "sleep 600", "yield_time_ms": 300})},
+		scriptedmodel.Step{scriptedmodel.Say("left")})
+	from := c.Seen()
+	c.Turn(id, "leave it for long")
+	c.Notify(acp.MethodSessionCancel, map[string]any{"sessionId": id})
+	c.Await("its end when nobody prompts and it is cancelled", from, func(m *acp.Message) bool {
+		return rawjson.MemberString(m.Update(), "sessionUpdate") == "tool_call_update" && rawjson.MemberString(m.Update(), "status") == "failed"
+	})
 }

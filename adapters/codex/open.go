@@ -49,7 +49,7 @@ func (a *agent) begin(ctx context.Context, id schema.SessionID, r bridge.Request
 		id = schema.SessionID(got.Thread.ID)
 	}
 	err = a.store.change(string(id), r.Cwd, func(r *record) {
-		r.Made = true
+		r.Made, r.Model, r.Effort = true, known.Model, known.Effort
 		if got.Thread.ID != string(id) {
 			r.Thread = got.Thread.ID
 		}
@@ -271,7 +271,8 @@ func (a *agent) ForkSession(ctx context.Context, r *schema.ForkSessionRequest) (
 		return &schema.ForkSessionResponse{SessionID: s.id, Modes: s.modes(), ConfigOptions: s.options(), Meta: s.meta(up)}, nil
 	}
 	id := schema.SessionID(got.Thread.ID)
-	if err := a.store.change(string(id), r.Cwd, func(r *record) { r.Made = true }); err != nil {
+	// Codex keeps nothing of it until it is prompted.
+	if err := a.store.change(string(id), r.Cwd, func(r *record) { r.Made, r.Model, r.Effort = true, known.Model, known.Effort }); err != nil {
 		drop()
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package codex
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,12 @@ func (c *returning) Update(_ context.Context, _ schema.SessionID, update any) er
 		c.all = append(c.all, u)
 	}
 	return nil
+}
+
+func (c *returning) updates() []schema.SessionUpdate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 func (c *returning) Ask(ctx context.Context, _ string, _, _ any) error {
@@ -131,34 +138,123 @@ func TestOpen_CodexGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// What codex says about a thread that is opened is bounded. Beyond that the turns count, and the client is told.
+// What codex says about a thread that is opened is bounded. First pieces of texts go, then what begins. What ends something that is held
+// counts in any case, and the client is told.
 func TestOpen_CodexGoesOnForLong(t *testing.T) {
-	client := &returning{}
-	s := between(t, client, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+	for _, tt := range []struct {
+		name    string
+		more    event // that comes without an end
+		bound   int
+		shorter bool // what begins behind it is not held
+	}{
+		{"pieces", event{Method: "item/agentMessage/delta", ItemID: "m", Delta: "."}, maxHeld, false},
+		{"all", event{Method: "item/started", Item: &item{ID: "other", Type: "webSearch"}}, maxEvents, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client := &returning{latecomer: latecomer{asked: make(chan struct{}, 2)}}
+			refused := make(chan error, 2)
+			s, codex := connected(t, client, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+			a := s.a
+			a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
+			s.servers, s.tooled = map[string]bool{"tools": true}, make(chan struct{})
+			o := a.opens(s.thread)
+			take := func(e event) { e.Thread, e.TurnID = s.thread, "own"; a.take(s.srv, &e) }
+			call := func(method, id, status string) {
+				take(event{Method: method, Item: &item{ID: id, Type: "commandExecution", Command: "true", Status: status, ExitCode: new(0)}})
+			}
+			asks := func(item string) {
+				waits, err := codex.DispatchCall(t.Context(), "item/commandExecution/requestApproval", map[string]string{"threadId": s.thread, "turnId": "own", "itemId": item})
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() { refused <- waits.Wait(context.Background(), &struct{}{}) }()
+			}
+			turn := &turnInfo{ID: "own", Status: "completed"}
+			take(event{Method: "turn/started", Turn: turn})
+			take(event{Method: "mcpServer/startupStatus/updated", Name: "tools", Status: json.RawMessage(`"starting"`)})
+			call("item/started", "c", "inProgress")
+			for range 2 * tt.bound {
+				take(tt.more)
+			}
+			call("item/completed", "c", "completed")
+			call("item/started", "d", "inProgress")
+			call("item/completed", "d", "completed")
+			take(event{Method: "mcpServer/startupStatus/updated", Name: "tools", Status: json.RawMessage(`"ready"`)})
+			take(event{Method: "turn/completed", Turn: turn})
+			take(event{Method: "turn/started", Turn: &turnInfo{ID: "next"}})
+			asks("d")
+			if tt.shorter {
+				if err := <-refused; err == nil {
+					t.Error("a question beyond the bound is not refused")
+				}
+			}
+			if n := len(o.all); n < tt.bound || n > tt.bound+10 {
+				t.Errorf("%d are held", n)
+			}
+			if err := a.register(s); err != nil {
+				t.Fatal(err)
+			}
+			if s.turns.Owns("own") || !s.turns.Owns("next") {
+				t.Error("the turns are not as they are")
+			}
+			select {
+			case <-s.tooled:
+			default:
+				t.Error("the MCP server counts as starting")
+			}
+			ends := map[schema.ToolCallID]bool{}
+			for _, u := range client.updates() {
+				if c := u.ToolCallUpdate; c != nil && c.Status == schema.ToolCallStatusCompleted {
+					ends[c.ToolCallID] = true
+				}
+			}
+			if !ends["c"] || ends["d"] == tt.shorter {
+				t.Errorf("these calls ended: %v", ends)
+			}
+			if u := client.updates()[0]; u.Notice == nil {
+				t.Errorf("the client is told %+v", u)
+			}
+			if !tt.shorter {
+				<-client.asked
+			}
+			s.turns.OwnOver("next")
+			s.finish()
+			s.work.Wait()
+		})
+	}
+}
+
+// A fork may have what was chosen of its origin, as codex says. It is kept, for codex forgets it with the thread in which nothing is said.
+func TestFork_KeepsWhatWasChosen(t *testing.T) {
+	const origin, fork = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+	s := between(t, latecomer{}, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
+		switch q.Method {
+		case "account/read":
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"account":{"type":"apiKey"}}`))
+		case "thread/fork":
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"thread":{"id":"`+fork+`"},"model":"large","reasoningEffort":"high"}`))
+		default:
+			_ = c.Reply(ctx, q.ID, json.RawMessage(`{"data":[]}`))
+		}
+	}))
 	a := s.a
-	a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
-	o := a.opens(s.thread)
-	turn := &turnInfo{ID: "own", Status: "completed"}
-	a.take(s.srv, &event{Method: "turn/started", Thread: s.thread, Turn: turn})
-	for range 2 * maxHeld {
-		a.take(s.srv, &event{Method: "item/agentMessage/delta", Thread: s.thread, TurnID: "own", ItemID: "m", Delta: "."})
-	}
-	a.take(s.srv, &event{Method: "turn/completed", Thread: s.thread, Turn: turn})
-	a.take(s.srv, &event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "next"}})
-	if len(o.all) > maxHeld+2 {
-		t.Errorf("%d are held", len(o.all))
-	}
-	if err := a.register(s); err != nil {
+	a.store, a.sessions, a.threads = newStore(t.TempDir()), map[schema.SessionID]*session{}, map[string]*session{}
+	a.servers = bridge.NewServers(&bridge.Conn{}, func(context.Context, struct{}) (*server, error) { return s.srv, nil }, a.died)
+	s.srv.child = &bridge.Child{}
+	want := record{Cwd: "/tmp", Made: true, Model: "large", Effort: "high"}
+	if err := a.store.change(origin, "/tmp", func(r *record) { *r = want }); err != nil {
 		t.Fatal(err)
 	}
-	if s.turns.Owns("own") || !s.turns.Owns("next") {
-		t.Error("the turns are not as they are")
+	if _, err := a.ForkSession(t.Context(), &schema.ForkSessionRequest{SessionID: origin, Cwd: "/tmp"}); err != nil {
+		t.Fatal(err)
 	}
-	if said := bridgetest.Said(client.all); len(said) != maxHeld-1 {
-		t.Errorf("%d are shown", len(said))
+	if got, _ := a.store.Load(fork); got != want {
+		t.Errorf("the fork is kept as %+v", got)
 	}
-	if u := client.all[0]; u.Notice == nil {
-		t.Errorf("the client is told %+v", u)
+	for _, one := range a.sessions {
+		one.finish()
+		one.later.Stop()
+		one.looking.Stop()
+		one.work.Wait()
 	}
-	s.turns.OwnOver("next")
 }

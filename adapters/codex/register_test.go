@@ -19,6 +19,12 @@ type titled struct {
 	once  sync.Once
 	mu    sync.Mutex
 	title string
+	wants chan *schema.RequestPermissionRequest // what it is asked
+}
+
+func (c *titled) Ask(_ context.Context, _ string, params, _ any) error {
+	c.wants <- params.(*schema.RequestPermissionRequest)
+	return nil
 }
 
 func (c *titled) Update(_ context.Context, _ schema.SessionID, update any) error {
@@ -53,4 +59,34 @@ func TestRegister_EarlierEventsComeFirst(t *testing.T) {
 	if client.title != "new" {
 		t.Errorf("the title is %q", client.title)
 	}
+}
+
+// A question that comes while a session is registered comes behind what was said of its thread before, such as the call that it is about.
+func TestRegister_QuestionsComeBehindEarlierEvents(t *testing.T) {
+	client := &titled{wants: make(chan *schema.RequestPermissionRequest, 1)}
+	s := between(t, client, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+	a := s.a
+	a.sessions, a.threads = map[schema.SessionID]*session{}, map[string]*session{}
+	a.opens(s.thread)
+	for i := range maxOrphans {
+		a.take(s.srv, &event{Method: "thread/name/updated", Thread: s.thread, ThreadName: fmt.Sprint("early ", i)})
+	}
+	edit := &item{ID: "c", Type: "fileChange", Status: "inProgress", Changes: []change{{Path: "/a.txt", Diff: "new"}}}
+	edit.Changes[0].Kind.Type = "add"
+	a.take(s.srv, &event{Method: "item/started", Thread: s.thread, TurnID: "own", Item: edit})
+	var reader sync.WaitGroup
+	client.first = func() {
+		reader.Go(func() {
+			s.srv.asked(jsonrpc2.ID{Num: 1}, "item/fileChange/requestApproval", []byte(`{"threadId":"T","turnId":"own","itemId":"c"}`))
+		})
+	}
+	if err := a.register(s); err != nil {
+		t.Fatal(err)
+	}
+	reader.Wait()
+	if r := <-client.wants; len(r.ToolCall.Content) == 0 {
+		t.Error("the question is shown without the diff that it is about")
+	}
+	s.finish()
+	s.work.Wait()
 }

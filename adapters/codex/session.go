@@ -46,7 +46,7 @@ type session struct {
 
 	mu      sync.Mutex
 	set     settings
-	askers  map[string]string // threads that ask, by the ids of open questions
+	askers  map[string]asker // by the ids of open questions
 	skills  []skill
 	own     []skill         // of the session's setup
 	latest  map[string]bool // ids of the newest prompt's turn
@@ -57,7 +57,7 @@ type session struct {
 func (a *agent) newSession(srv *server, id schema.SessionID, got *opened, up *setup) *session {
 	s := &session{
 		a: a, srv: srv, id: id, thread: got.Thread.ID, cwd: up.Cwd, roots: up.Roots, wish: up.PermissionMode, log: a.log.With("session", id),
-		tr: newTranslator(), own: up.skills, told: map[string]acp.MCPServer{}, askers: map[string]string{},
+		tr: newTranslator(), own: up.skills, told: map[string]acp.MCPServer{}, askers: map[string]asker{},
 	}
 	s.servers, s.tooled = up.servers(), make(chan struct{})
 	if len(s.servers) == 0 {

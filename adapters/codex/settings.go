@@ -206,6 +206,9 @@ func (s *session) choose(ctx context.Context, up *setup, known record) error {
 		if err := s.setModel(ctx, known.Model); err != nil {
 			s.log.Warn("choose the session's model again", "err", err)
 		}
+		s.mu.Lock()
+		now = s.set // the level is another one with it
+		s.mu.Unlock()
 	}
 	if known.Effort != "" && known.Effort != now.level() {
 		if err := s.setEffort(ctx, known.Effort); err != nil {

@@ -67,12 +67,15 @@ type family struct {
 func newFamily(t *testing.T) *family {
 	f := &family{client: &hearing{latecomer: latecomer{may: make(chan struct{})}}}
 	f.session, f.codex = connected(t, f.client, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) {
-		var to struct{ ThreadID string }
+		var to struct{ ThreadID, ProcessID string }
 		_ = json.Unmarshal(*q.Params, &to)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if q.Method == "turn/interrupt" {
 			f.asked = append(f.asked, to.ThreadID)
+		}
+		if q.Method == "thread/backgroundTerminals/terminate" {
+			f.asked = append(f.asked, to.ProcessID)
 		}
 		if f.early {
 			f.early = false
@@ -340,45 +343,104 @@ func TestSubagents_SayWhatTheyWereTold(t *testing.T) {
 }
 
 // With a turn what it and its subagents ask is cancelled. Clients cancel what a subagent asks as well that an earlier turn has left
-// behind, and gateways for them: that is declined, and the subagent goes on. When nobody prompts it is what the cancel is meant for.
+// behind, and gateways for them: that is declined, and the subagent goes on, also where the answer comes behind the turn. When nobody
+// prompts it is what the cancel is meant for.
 func TestSubagents_AskBesideATurnThatIsBrokenOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t)
-		begun, over := prompted(f.session)
-		<-begun
-		f.starts(f.thread, "one")
-		f.spawns(f.thread, "one", "left", "A")
-		f.startsFor("one", "A", "of A")
-		f.ends(f.thread, "one", "completed")
-		<-over
-		begun, over = prompted(f.session)
-		two := <-begun
-		f.starts(f.thread, "two")
-		f.spawns(f.thread, "two", "own", "B")
-		f.startsFor("two", "B", "of B")
-		got := map[string]<-chan string{"left": f.asks("A"), "own": f.asks(f.thread), "subagent": f.asks("B"), "unnamed": f.asks("C")}
-		two.Stop()
-		synctest.Wait()
-		got["left, late"], got["own, late"] = f.asks("A"), f.asks(f.thread)
-		for who, decided := range got {
-			if stays := strings.HasPrefix(who, "left"); stays != (len(decided) == 0) || !stays && <-decided != "cancel" {
-				t.Errorf("%s: it is to stay open: %v", who, stays)
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFamily(t)
+			begun, over := prompted(f.session)
+			<-begun
+			f.starts(f.thread, "one")
+			f.spawns(f.thread, "one", "left", "A")
+			f.startsFor("one", "A", "of A")
+			f.ends(f.thread, "one", "completed")
+			<-over
+			begun, over = prompted(f.session)
+			two := <-begun
+			f.starts(f.thread, "two")
+			f.spawns(f.thread, "two", "own", "B")
+			f.startsFor("two", "B", "of B")
+			got := map[string]<-chan string{"left": f.asks("A"), "own": f.asks(f.thread), "subagent": f.asks("B"), "unnamed": f.asks("C")}
+			two.Stop()
+			synctest.Wait()
+			got["left, asked behind it"], got["own, asked behind it"] = f.asks("A"), f.asks(f.thread)
+			for who, decided := range got {
+				if stays := strings.HasPrefix(who, "left"); stays != (len(decided) == 0) || !stays && <-decided != "cancel" {
+					t.Errorf("%s: it is to stay open: %v", who, stays)
+				}
 			}
-		}
-		close(f.client.may)
-		for _, who := range []string{"left", "left, late"} {
-			if decided := <-got[who]; decided != "decline" {
-				t.Errorf("%s: it is decided to %s", who, decided)
+			ends := func() {
+				f.ends(f.thread, "two", "interrupted")
+				<-over
 			}
-		}
-		f.ends(f.thread, "two", "interrupted")
-		<-over
-		if decided := <-f.asks("A"); decided != "cancel" {
-			t.Errorf("when nobody prompts it is decided to %s", decided)
-		}
-		f.work.Wait()
-		if strings.Contains(f.brokenOff(), "A") {
-			t.Errorf("codex was to break off %s", f.brokenOff())
-		}
-	})
+			behind := "decline"
+			if late {
+				ends()
+				behind = "cancel" // it was not there when the turn was cancelled
+			}
+			close(f.client.may)
+			if decided := <-got["left"]; decided != "decline" {
+				t.Errorf("it is decided to %s, late: %t", decided, late)
+			}
+			if decided := <-got["left, asked behind it"]; decided != behind {
+				t.Errorf("asked behind the cancel: it is decided to %s, late: %t", decided, late)
+			}
+			if !late {
+				ends()
+			}
+			if decided := <-f.asks("A"); decided != "cancel" {
+				t.Errorf("when nobody prompts it is decided to %s", decided)
+			}
+			f.work.Wait()
+			if strings.Contains(f.brokenOff(), "A") {
+				t.Errorf("codex was to break off %s", f.brokenOff())
+			}
+		})
+	}
+}
+
+// A cancel ends what turns have left behind when nobody prompts, and not beside a prompt's turn: then that is what it is meant for.
+func TestCancel_EndsWhatIsLeftBehind(t *testing.T) {
+	for name, want := range map[string]string{"idle": "A p q", "a prompt": "", "by itself": "A T p q"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFamily(t)
+			f.a.sessions = map[schema.SessionID]*session{f.id: f.session}
+			begun, over := prompted(f.session)
+			<-begun
+			f.starts(f.thread, "one")
+			f.spawns(f.thread, "one", "left", "A")
+			f.startsFor("one", "A", "of A")
+			f.spawns(f.thread, "one", "done", "B")
+			f.startsFor("one", "B", "of B")
+			for _, one := range []struct{ thread, turn, process string }{{f.thread, "one", "p"}, {"B", "of B", "q"}} {
+				f.take(&event{Method: "item/started", Thread: one.thread, TurnID: one.turn, Item: &item{ID: one.process, Type: "commandExecution", Process: one.process, Status: "inProgress"}})
+			}
+			f.ends("B", "of B", "completed")
+			f.ends(f.thread, "one", "completed")
+			<-over
+			switch name {
+			case "a prompt":
+				begun, over = prompted(f.session)
+				<-begun
+			case "by itself":
+				f.starts(f.thread, "own")
+			}
+			if err := f.a.Cancel(t.Context(), &schema.CancelNotification{SessionID: f.id}); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if got := strings.Join(slices.Sorted(strings.FieldsSeq(f.brokenOff())), " "); got != want {
+				t.Errorf("%s: codex was to break off %q, want %q", name, got, want)
+			}
+			if name == "a prompt" {
+				f.ends(f.thread, "two", "completed")
+				f.turns.Current().Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+				<-over
+			}
+			f.turns.OwnOver("own")
+			f.finish()
+			f.work.Wait()
+		})
+	}
 }

@@ -154,6 +154,7 @@ func (s *session) settle(one *turnInfo) {
 	s.out.Unlock()
 	t := s.turns.Current() // a prompt that waits may begin as soon as what runs by itself is over
 	swept := one.Status == "interrupted" && s.turns.Owns(one.ID)
+	s.endAsksOf(one.ID)
 	s.turns.OwnOver(one.ID, one.Root)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -374,6 +375,7 @@ func (s *session) hung() bool {
 // left open. What earlier turns left in the background goes on, as does a turn
 // that did not end: the next prompt waits for it.
 func (s *session) tidy(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
+	s.asks.AwaitWithdrawn() // those of its subagents
 	s.mu.Lock()
 	ids, aborted := maps.Clone(t.Work.ids), t.Work.aborted
 	left := v.Left && !t.Work.over

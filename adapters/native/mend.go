@@ -51,7 +51,7 @@ type mended struct {
 
 	mu       sync.Mutex
 	closed   bool
-	waits    string                // the session whose prompt waits for writing, "" for none
+	waits    map[string]int        // how many prompts wait for writing, by session
 	prompts  map[acp.ID]string     // session token by the id of an open prompt
 	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
@@ -95,13 +95,13 @@ var (
 
 // mend returns c mended; p is the process behind it.
 func mend(c acp.Conn, p adapters.Process) *mended {
-	return &mended{Conn: c, Process: p, writing: make(chan struct{}, 1), prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, leaves: map[acp.ID]string{}, alone: map[string]bool{}}
+	return &mended{Conn: c, Process: p, writing: make(chan struct{}, 1), waits: map[string]int{}, prompts: map[acp.ID]string{}, turns: map[string]*openTurn{}, sessions: map[string]*toolCalls{}, leaves: map[acp.ID]string{}, alone: map[string]bool{}}
 }
 
 // Untaken implements [adapters.Untaker].
 func (c *mended) Untaken(session string) bool {
 	c.mu.Lock()
-	waits := c.waits == session
+	waits := c.waits[session] > 0
 	c.mu.Unlock()
 	u, ok := c.Process.(adapters.Untaker)
 	return waits || ok && u.Untaken(session)
@@ -143,13 +143,16 @@ func (c *mended) Write(ctx context.Context, m acp.Message) error {
 
 // begin waits until nobody writes a cancel.
 func (c *mended) begin(ctx context.Context, session string) error {
-	waits := func(session string) {
+	session = strings.Clone(session)
+	waits := func(change int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.waits = session
+		if c.waits[session] += change; c.waits[session] == 0 {
+			delete(c.waits, session)
+		}
 	}
-	waits(session)
-	defer waits("")
+	waits(1)
+	defer waits(-1)
 	select {
 	case c.writing <- struct{}{}:
 		return nil
@@ -165,8 +168,11 @@ func (c *mended) cancelled(token string) (kept bool) {
 	t := c.turns[token]
 	if t == nil || c.closed {
 		// An idle session has nothing to stop. An agent with HoldCancels would take the
-		// cancel for its next prompt.
-		return c.hold && !c.alone[token]
+		// cancel for its next prompt, and so it would another one when it has ended what
+		// it does by itself.
+		kept = c.hold && !c.alone[token]
+		delete(c.alone, token)
+		return kept
 	}
 	if t.cancelled {
 		return c.hold // it was told, or is about to be

@@ -268,7 +268,7 @@ func TestMend_CancelWithoutAPrompt(t *testing.T) {
 		"idle":                 {true, nil, []string{prompt}},
 		"late news of a turn":  {true, []string{usage}, []string{prompt}},
 		"works by itself":      {true, []string{chunk}, []string{prompt, cancel}},
-		"of an agent that can": {false, nil, []string{prompt, cancel}},
+		"of an agent that can": {false, nil, []string{prompt, cancel, cancel}},
 	} {
 		inner := newScript()
 		c := mend(inner, nil)
@@ -284,11 +284,41 @@ func TestMend_CancelWithoutAPrompt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+		for range 2 { // the second may come when it does nothing any more
+			_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+		}
 		if diff := cmp.Diff(tt.want, inner.written()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// A prompt that waits for the write of another session's is given to nobody until then, whoever else waits.
+func TestMend_PromptsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := mend(newScript(), nil)
+		c.writing <- struct{}{} // somebody writes
+		prompt := func(session string) (giveUp context.CancelFunc, over <-chan error) {
+			ctx, giveUp := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- c.Write(ctx, acp.MustParse([]byte(`{"jsonrpc":"2.0","id":"of `+session+`","method":"session/prompt","params":{"sessionId":"`+session+`","prompt":[]}}`)))
+			}()
+			synctest.Wait()
+			return giveUp, done
+		}
+		one, first := prompt("one")
+		defer one()
+		two, second := prompt("two")
+		two()
+		if err := <-second; err == nil || c.Untaken("two") || !c.Untaken("one") {
+			t.Errorf("%v; untaken: the one that waits %t, the one that was given up %t", err, c.Untaken("one"), c.Untaken("two"))
+		}
+		<-c.writing
+		if err := <-first; err != nil || c.Untaken("one") {
+			t.Errorf("%v; what was given counts as untaken: %t", err, c.Untaken("one"))
+		}
+	})
 }
 
 // A cancel is kept from an agent that would be deaf after one that comes early,

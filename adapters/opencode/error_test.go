@@ -1,6 +1,7 @@
 package opencode
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -127,5 +128,46 @@ func TestPrompt_CancelledBehindItsAnswer(t *testing.T) {
 	s.work.Wait()
 	if n := client.failed.Load(); n > 0 {
 		t.Errorf("%d calls that go on have failed", n)
+	}
+}
+
+// OpenCode may say that it is idle before it answers a request that has no message of its own, such as a compaction. That is its end,
+// and nothing is waited for.
+func TestPrompt_IdleBeforeTheAnswer(t *testing.T) {
+	defer func(was time.Duration) { endPause = was }(endPause)
+	endPause = 200 * time.Millisecond
+	for name, late := range map[string]bool{"of the compaction": false, "of what was before it": true} {
+		t.Run(name, func(t *testing.T) {
+			var s *session
+			before := newMessageID()
+			there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if !strings.HasSuffix(r.URL.Path, "/summarize") {
+					return
+				}
+				id := before
+				if !late {
+					id = newMessageID()
+				}
+				s.observe(&event{Type: "message.updated", Session: "S", message: &message{ID: id, Session: "S", Role: "user"}})
+				s.observe(&event{Type: "session.idle", Session: "S"})
+				_, _ = io.WriteString(w, "true")
+			}))
+			defer there.Close()
+			var said bytes.Buffer
+			log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			a := &agent{peer: decider{}, log: log, conn: &bridge.Conn{}, sessions: map[schema.SessionID]*session{}}
+			srv := &server{a: a, log: a.log, http: there.Client(), prompts: there.Client(), base: there.URL, ended: make(chan struct{})}
+			s = a.newSession(srv, "S", &setup{Setup: &bridge.Setup{Cwd: t.TempDir()}}, &catalog{})
+			a.sessions["S"] = s
+			r, err := a.Prompt(t.Context(), &schema.PromptRequest{SessionID: "S", Prompt: []schema.ContentBlock{schema.TextBlock("/compact")}})
+			s.quit()
+			if err != nil || r.StopReason != schema.StopReasonEndTurn {
+				t.Errorf("it ended with %v, %v", r, err)
+			}
+			if waits := strings.Contains(said.String(), "was not reported"); waits != late {
+				t.Errorf("its end was waited for: %t", waits)
+			}
+		})
 	}
 }

@@ -237,6 +237,7 @@ func liveMCP(t *testing.T, w *world) {
 
 func liveForkListDeleteTitle(t *testing.T, w *world) {
 	c := w.open(schema.ClientCapabilities{}, nil)
+	c.ForkKeepsChoice("say a word")
 	id := c.New("")
 	c.Turn(id, "say the past")
 	r := c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: w.Cwd})

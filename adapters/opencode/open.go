@@ -201,7 +201,7 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	s.set.pick(bridge.FirstOf(mode, o.up.agent, i.Agent), model, variant)
 	s.tr.usage.costs[i.ID] = i.Cost
 	if made {
-		s.keep(func(r *record) { r.Made = true })
+		s.keep(func(r *record) { r.Made, r.Mode, r.Model, r.Variant = true, known.Mode, known.Model, known.Variant })
 	}
 	if made && o.from != nil {
 		// Events about the copied messages come behind the fork's answer. They are known

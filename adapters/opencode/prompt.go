@@ -33,7 +33,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 func (s *session) script(c *call) turn.Script[work] {
 	return turn.Script[work]{
 		Work: work{
-			id: newMessageID(), completed: map[string]bool{}, trailed: map[string]bool{},
+			id: newMessageID(), named: c.turn, completed: map[string]bool{}, trailed: map[string]bool{},
 			posted: make(chan struct{}), shown: make(chan struct{}),
 		},
 		Gone: s.srv.ended, Exit: func() error { return s.srv.exit }, Log: s.log,

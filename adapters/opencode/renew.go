@@ -95,11 +95,13 @@ func (s *session) refused(err error) {
 // renew makes OpenCode read the directory's credentials again if they were refused.
 // While another session works there it is left for a later turn. It waits for who opens a
 // session there, and for another session's turn that does the same, as long as ctx lasts. What has
-// begun goes on behind that: others would have their MCP servers ended, and not started again.
-func (s *session) renew(ctx context.Context) {
+// begun goes on behind that: others would have their MCP servers ended, and not started again. ready is called before anybody else can
+// do the same.
+func (s *session) renew(ctx context.Context, ready func()) {
 	b := s.a.tools.at(s.srv, s.cwd)
 	if !b.stale.Load() {
 		if b.open.enter(ctx) == nil {
+			ready()
 			b.open.leave()
 		}
 		return
@@ -112,6 +114,7 @@ func (s *session) renew(ctx context.Context) {
 		defer close(done)
 		defer b.open.leave()
 		s.renewAlone(b)
+		ready()
 	})
 	select {
 	case <-done:
@@ -128,7 +131,7 @@ func (s *session) renewAlone(b *toolbox) {
 	all := slices.Collect(maps.Values(s.a.sessions))
 	s.a.mu.Unlock()
 	for _, other := range all {
-		if other != s && other.srv == s.srv && other.cwd == s.cwd && other.turns.Busy() {
+		if other != s && other.srv == s.srv && other.cwd == s.cwd && other.works() {
 			return
 		}
 	}

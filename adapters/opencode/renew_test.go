@@ -73,6 +73,45 @@ func TestRenew_CancelledWhileItWaits(t *testing.T) {
 	}
 }
 
+// Two prompts of one directory may both come before OpenCode has read credentials again. One of them has it do so: neither leaves that to
+// the other.
+func TestRenew_TwoPromptsAtOnce(t *testing.T) {
+	l := &listener{}
+	one := beside(t, latecomer{}, l)
+	two := one.a.newSession(one.srv, "T", &setup{Setup: &bridge.Setup{Cwd: one.cwd}}, &catalog{})
+	if err := one.a.register(two); err != nil {
+		t.Fatal(err)
+	}
+	defer two.quit()
+	box := one.a.tools.at(one.srv, one.cwd)
+	box.stale.Store(true)
+	if err := box.open.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var turns []*turn.Turn[work]
+	var prompts sync.WaitGroup
+	for _, s := range []*session{one, two} {
+		begun := make(chan *turn.Turn[work], 1)
+		script := s.script(&call{path: "/message", body: map[string]any{}, turn: true})
+		begin := script.Begin
+		script.Begin = func(w *turn.Waiting, one *turn.Turn[work]) error {
+			defer func() { begun <- one }()
+			return begin(w, one)
+		}
+		prompts.Go(func() { _, _ = s.turns.Prompt(context.Background(), script) })
+		turns = append(turns, <-begun)
+	}
+	box.open.leave()
+	for _, one := range turns {
+		<-one.Work.posted
+		one.Stop()
+	}
+	prompts.Wait()
+	if !l.was("POST /instance/dispose") || box.stale.Load() {
+		t.Errorf("OpenCode is asked for %q", l.asked)
+	}
+}
+
 // What OpenCode has begun to read again goes on when the prompt is cancelled for which it does so: the MCP servers of the
 // directory, which end with that, are others' as well.
 func TestRenew_CancelledWhileServersStart(t *testing.T) {
@@ -91,7 +130,7 @@ func TestRenew_CancelledWhileServersStart(t *testing.T) {
 	given := make(chan struct{})
 	go func() {
 		defer close(given)
-		s.renew(ctx)
+		s.renew(ctx, func() {})
 	}()
 	<-starts
 	cancel()

@@ -40,7 +40,9 @@ var (
 // work is what is known of a prompt that OpenCode works on. The session's mu
 // guards it, but for the channels.
 type work struct {
-	id        string    // of the user's message
+	id        string    // of the user's message, unless the request has none: those that it makes are above it
+	named     bool      // the request has a message
+	asked     bool      // OpenCode is about to have the request
 	since     time.Time // OpenCode was asked then
 	answered  bool
 	answer    stored          // the last message, where the request has one
@@ -77,7 +79,7 @@ func (s *session) observe(e *event) {
 	t := &one.Work
 	switch e.Type {
 	case "message.updated":
-		t.begun = t.begun || e.message.ID == t.id
+		t.begun = t.begun || e.message.ID == t.id || !t.named && e.message.ID > t.id
 		if e.message.Role == "assistant" && e.message.Time.Completed != 0 {
 			t.completed[e.message.ID] = true
 		}
@@ -164,7 +166,23 @@ func (s *session) prepare(t *turn.Turn[work]) {
 		case <-ctx.Done():
 		}
 	})
-	s.renew(ctx)
+	s.renew(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.Work.asked = true
+	})
+}
+
+// works reports whether OpenCode does something for the session, or is about to. A prompt before which it is to read credentials again
+// is not with it yet.
+func (s *session) works() bool {
+	t := s.turns.Current()
+	if t == nil {
+		return s.turns.Busy()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.Work.asked
 }
 
 // conclude ends a turn that OpenCode has answered, or refused with err.

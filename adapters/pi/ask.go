@@ -2,8 +2,6 @@ package pi
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -47,14 +45,10 @@ func (s *session) dialog(p *program, e *event) {
 	served := s.served // before there is a session nobody can be asked
 	s.mu.Unlock()
 	ctx, done, ok := s.asks.Begin(s.ctx, e.ID)
-	told := func() {}
-	if ok {
-		told = s.openAsk(e.ID, ctx.Done())
-		if gate {
-			s.mu.Lock()
-			s.calls[q.Call] = e.ID
-			s.mu.Unlock()
-		}
+	if ok && gate {
+		s.mu.Lock()
+		s.calls[q.Call] = e.ID
+		s.mu.Unlock()
 	}
 	if s.turns.Stopping() {
 		s.asks.Withdraw(e.ID) // while it is open Pi would not end the turn
@@ -67,15 +61,15 @@ func (s *session) dialog(p *program, e *event) {
 		defer done()
 		switch {
 		case !served:
-			told()
+			s.asks.Told(e.ID)
 			s.answer(p, e.ID, nil)
 		case gate:
 			said, end := s.decide(ctx, q)
-			told()
+			s.asks.Told(e.ID)
 			s.answerGate(p, t, e.ID, q, said, end)
 		default:
 			said := s.question(ctx, e)
-			told()
+			s.asks.Told(e.ID)
 			s.answer(p, e.ID, said)
 		}
 		if gate {
@@ -98,35 +92,6 @@ func (s *session) questionIs(p *program, q *openQuestion) {
 			p.asked = map[string]string{}
 		}
 		p.asked[q.Name] = p.last
-	}
-}
-
-// openAsk notes that the client is asked, until told is called: it has answered, or knows that
-// nobody waits for that. over is closed when nobody does.
-func (s *session) openAsk(id string, over <-chan struct{}) (told func()) {
-	one := openAsk{over, make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open[id] = one
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.open, id)
-		close(one.told)
-	}
-}
-
-// awaitTold waits until the client knows of each question for whose answer nobody waits any more.
-func (s *session) awaitTold() {
-	s.mu.Lock()
-	open := slices.Collect(maps.Values(s.open))
-	s.mu.Unlock()
-	for _, one := range open {
-		select {
-		case <-one.over:
-			<-one.told
-		default:
-		}
 	}
 }
 

@@ -42,8 +42,12 @@ async function prefer(registry, provider, key) {
 }
 
 // watch tells the gateway when Pi itself has given up a question that an extension may take back: nobody waits for its
-// answer any more, and Pi does not say so. A question is the one that was said before its name.
+// answer any more, and Pi does not say so. A question is the one that was said before its name. Pi may load the extensions anew, and keep
+// what it gives them.
 function watch(ui) {
+  const watched = Symbol.for(session.mark);
+  if (ui[watched]) return;
+  Object.defineProperty(ui, watched, { value: true });
   const tell = (name, over) => ui.setStatus(session.questionStatus, JSON.stringify({ mark: session.mark, name, over }));
   for (const kind of ["select", "confirm", "input"]) {
     const ask = ui[kind];

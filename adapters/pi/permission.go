@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -61,16 +62,22 @@ const (
 )
 
 // rules are the names of what can be allowed for the session: one for what
-// optionAlways allows, and one for the whole tool, the same for most.
+// optionAlways allows, and one for the whole tool, the same for most. Of a command that is no text, or an empty one, one is "".
 func (q *gateQuestion) rules() (one, tool string) {
 	switch q.Tool {
 	case "edit", "write":
 		return "edit", "edit"
 	case "bash", "powershell":
-		return q.Tool + "\x00" + rawjson.MemberString(q.Args, "command"), q.Tool
+		if command := q.command(); strings.TrimSpace(command) != "" {
+			return q.Tool + "\x00" + command, q.Tool
+		}
+		return "", q.Tool
 	}
 	return q.Tool, q.Tool
 }
+
+// command is the command that a call runs, "" if that is no text.
+func (q *gateQuestion) command() string { return rawjson.MemberString(q.Args, "command") }
 
 // decided returns what needs no question: the answer for the gate, and whether
 // there is one.
@@ -166,7 +173,7 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 	switch option := string(resp.Outcome.Selected.OptionID); {
 	case option == optionAllow:
 		return gateAllow, false
-	case option == optionAlways:
+	case option == optionAlways && one != "":
 		s.allowAlways(one)
 		return gateAllow, false
 	case option == optionTool && one != tool:
@@ -210,7 +217,9 @@ func (s *session) permissionRequest(q *gateQuestion, c *tool) *schema.RequestPer
 	offer(optionAllow, "Allow", schema.PermissionOptionKindAllowOnce)
 	switch one, tool := q.rules(); {
 	case one != tool:
-		offer(optionAlways, "Always allow this command in this session", schema.PermissionOptionKindAllowAlways)
+		if one != "" {
+			offer(optionAlways, "Always allow `"+bridge.OneLine(q.command())+"` in this session", schema.PermissionOptionKindAllowAlways)
+		}
 		offer(optionTool, "Always allow all commands in this session", schema.PermissionOptionKindAllowAlways)
 	case tool == "edit":
 		offer(optionAlways, "Always allow edits of files in this session", schema.PermissionOptionKindAllowAlways)

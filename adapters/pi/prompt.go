@@ -50,7 +50,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 		},
 		Stop: s.abortUntil, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.program().halt() },
 		End: func(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
-			s.awaitTold() // what its run does not wait for must not be open behind it
+			s.asks.AwaitWithdrawn() // what its run does not wait for must not be open behind it
 			return v
 		},
 	})

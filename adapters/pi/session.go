@@ -21,14 +21,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
-// maxEarly bounds the updates that wait for the session's id.
+// maxEarly bounds the updates that wait for the session's id: beyond it pieces of messages are left out, beyond four times as many all
+// others. The client is told.
 const maxEarly = 256
-
-// openAsk is what a client is asked.
-type openAsk struct {
-	over <-chan struct{} // closed when nobody waits for the answer any more
-	told chan struct{}   // closed when the client has answered, or knows of that
-}
 
 // runs are the folders of all sessions.
 var runs bridge.Folders
@@ -41,44 +36,46 @@ type session struct {
 	launch *launch
 	log    *slog.Logger
 
-	mark   string             // of the gate's dialogs
-	dir    string             // of files for Pi; removed at the end
-	ctx    context.Context    // of the questions that Pi asks
-	stop   context.CancelFunc // ends ctx
-	work   sync.WaitGroup     // the questions
-	ending sync.Once
-	dying  sync.Once
-	dead   chan struct{} // closed when Pi has ended for good
-	exit   error         // how it ended; valid when dead is closed
-	turns  *turn.Turns[work]
-	asks   turn.Asks // what Pi asks
-	title  bridge.Title
+	mark    string             // of the gate's dialogs
+	dir     string             // of files for Pi; removed at the end
+	ctx     context.Context    // of the questions that Pi asks
+	stop    context.CancelFunc // ends ctx
+	work    sync.WaitGroup     // the questions
+	ending  sync.Once
+	dying   sync.Once
+	dead    chan struct{} // closed when Pi has ended for good
+	exit    error         // how it ended; valid when dead is closed
+	turns   *turn.Turns[work]
+	asks    turn.Asks     // what Pi asks
+	reading chan struct{} // cap 1; held by who asks Pi for its state
+	title   bridge.Title
 
 	out   sync.Mutex // guards the following, and orders updates; taken before mu
 	tr    *translator
 	named bool                   // the client may be told of id
-	early []schema.SessionUpdate // what came before it was; at most maxEarly, later ones are left out
+	early []schema.SessionUpdate // what came before it was; see maxEarly
+	less  bool                   // some of that was left out
 	mcp   []acp.MCPServer        // as Pi told of them before it was
 
-	mu      sync.Mutex
-	prog    *program
-	version string             // of Pi, "" when it is not known
-	gated   bool               // the gate is in place
-	calls   map[string]string  // the calls that asks are about, by call
-	open    map[string]openAsk // what the client is asked, by question
-	always  map[string]bool    // what was allowed for the session
-	set     settings
-	runs    int  // how many have begun
-	retry   bool // Pi will go on by itself
-	settles bool // Pi says when it has settled
-	served  bool // the client knows of the session, so it can be asked
-	closed  bool // its end is wanted
+	mu       sync.Mutex
+	prog     *program
+	version  string            // of Pi, "" when it is not known
+	gated    bool              // the gate is in place
+	calls    map[string]string // the calls that asks are about, by call
+	always   map[string]bool   // what was allowed for the session
+	set      settings
+	runs     int  // how many have begun
+	levelled int  // how often Pi has told of its level of thinking
+	retry    bool // Pi will go on by itself
+	settles  bool // Pi says when it has settled
+	served   bool // the client knows of the session, so it can be asked
+	closed   bool // its end is wanted
 }
 
 func (a *agent) newSession(l *launch) *session {
 	s := &session{
-		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}),
-		calls: map[string]string{}, open: map[string]openAsk{}, always: map[string]bool{},
+		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}), reading: make(chan struct{}, 1),
+		calls: map[string]string{}, always: map[string]bool{},
 	}
 	s.dir = filepath.Join(a.o.StateDir, "run", runs.Name())
 	s.set.mode = l.mode
@@ -189,7 +186,10 @@ func (s *session) greet(ctx context.Context, p *program) (*greeting, error) {
 	if _, _, key := s.a.provider(); key != "" && (a == nil || !a.Keyed) {
 		s.launch.Cannot("credentials", "a login of the user's for the same provider goes before them")
 	}
-	if err := s.readModels(ctx, p, &g.state); err != nil {
+	s.mu.Lock()
+	told := s.levelled
+	s.mu.Unlock()
+	if err := s.readModels(ctx, p, &g.state, told); err != nil {
 		return nil, err
 	}
 	g.Commands = s.readCommands(ctx, p)
@@ -232,12 +232,7 @@ func (s *session) goOn(p *program, a *announcement) {
 		s.keep(func(r *record) { r.goOn(a.File, a.made()) })
 	}
 	s.work.Go(func() {
-		var now state
-		err := p.ask(s.ctx, "get_state", nil, &now)
-		if err == nil {
-			err = s.readModels(s.ctx, p, &now)
-		}
-		if err != nil {
+		if err := s.readState(s.ctx, p); err != nil {
 			s.log.Debug("ask pi what it goes on with", "session", s.id, "err", err)
 			return
 		}
@@ -381,8 +376,10 @@ func (s *session) emit(f func(t *translator) []schema.SessionUpdate) {
 		switch {
 		case s.named:
 			s.update(u)
-		case len(s.early) < maxEarly:
+		case len(s.early) < maxEarly || len(s.early) < 4*maxEarly && u.AgentMessageChunk == nil && u.AgentThoughtChunk == nil:
 			s.early = append(s.early, u)
+		default:
+			s.less = true
 		}
 	}
 }
@@ -398,6 +395,9 @@ func (s *session) name(id schema.SessionID) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.id, s.named = id, true
+	if s.less {
+		s.update(bridge.Notice(schema.NoticeSeverityWarning, "Pi worked before the session was there", "some of what it has said since is not shown")...)
+	}
 	s.update(s.early...)
 	if s.mcp != nil {
 		bridge.TellServers(s.ctx, s.a.peer, s.log, s.id, s.mcp)

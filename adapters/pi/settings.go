@@ -56,8 +56,26 @@ func (s *session) keepsToItself() bool {
 	return atLeast(s.version, 0, 84, 3)
 }
 
-// readModels asks Pi for what can be chosen and what is in effect.
-func (s *session) readModels(ctx context.Context, p *program, now *state) error {
+// readState asks Pi for what is in effect and what can be chosen. One asks at a time: what Pi says last counts.
+func (s *session) readState(ctx context.Context, p *program) error {
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	told := s.levelled
+	s.mu.Unlock()
+	var now state
+	if err := p.ask(ctx, "get_state", nil, &now); err != nil {
+		return err
+	}
+	return s.readModels(ctx, p, &now, told)
+}
+
+// readModels asks Pi for what can be chosen, and takes what is in effect. Pi said that when it had told of its level told times.
+func (s *session) readModels(ctx context.Context, p *program, now *state, told int) error {
 	var list struct {
 		Models []model `json:"models"`
 	}
@@ -74,7 +92,14 @@ func (s *session) readModels(ctx context.Context, p *program, now *state) error 
 		}
 	}
 	s.mu.Lock()
-	s.set.models, s.set.levels, s.set.thinking, s.set.model = list.Models, levels.Levels, now.Thinking, ""
+	if s.prog != p {
+		s.mu.Unlock()
+		return nil // another one has taken its place
+	}
+	s.set.models, s.set.levels, s.set.model = list.Models, levels.Levels, ""
+	if s.levelled == told {
+		s.set.thinking = now.Thinking
+	}
 	if !now.Model.none() {
 		s.set.model = now.Model.value()
 		if !slices.ContainsFunc(list.Models, func(m model) bool { return m.value() == s.set.model }) {
@@ -244,11 +269,7 @@ func (s *session) choose(ctx context.Context, what string, apply func(p *program
 	if err := apply(p); err != nil {
 		return fmt.Errorf("set %s: %w", what, err)
 	}
-	var now state
-	if err := p.ask(ctx, "get_state", nil, &now); err != nil {
-		return err
-	}
-	if err := s.readModels(ctx, p, &now); err != nil {
+	if err := s.readState(ctx, p); err != nil {
 		return err
 	}
 	s.keep(remember)

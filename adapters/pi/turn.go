@@ -208,6 +208,7 @@ func (s *session) observe(e *event) {
 		// Whatever was asked about the call, its answer changes nothing any more.
 		s.asks.Withdraw(s.calls[e.Call])
 	case "thinking_level_changed":
+		s.levelled++
 		s.set.thinking = bridge.FirstOf(e.Level, s.set.thinking)
 	}
 	s.mu.Unlock()
@@ -225,6 +226,9 @@ func (s *session) conclude(p *program, e *event) {
 	case e.Type == "agent_settled":
 		s.settles = true
 		s.runOverLocked(e.Aborted)
+	case e.Type == "compaction_start":
+		// It may end without a sign.
+		s.probeLocked(p, func() bool { return s.turns.Owns(ownCompaction) }, func() { s.turns.OwnOver(ownCompaction) })
 	case s.settles || s.retry:
 	case e.Type == "agent_end", e.Type == "compaction_end", e.Type == "auto_retry_end":
 		s.probeRunLocked(p)

@@ -189,6 +189,9 @@ func (t *Turn[W]) Stop() bool {
 	return t.turns.turn == t && t.turns.state == stopping
 }
 
+// Context ends with the turn.
+func (t *Turn[W]) Context() context.Context { return t.ctx }
+
 // Stopped returns what is closed when the turn's end is wanted.
 func (t *Turn[W]) Stopped() <-chan struct{} { return t.stopped }
 
