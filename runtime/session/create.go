@@ -319,11 +319,13 @@ func (s *Session) discard(keepFiles bool) {
 	s.handle(event{kind: discarded})
 	close(s.gone)
 	s.closeLog()
+	s.saving.Lock()
 	s.stopRaw()
 	if !keepFiles {
-		s.saving.Lock()
 		_ = s.moveFiles()
-		s.saving.Unlock()
+	}
+	s.saving.Unlock()
+	if !keepFiles {
 		s.set.removeAway(s.away)
 	}
 }

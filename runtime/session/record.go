@@ -211,8 +211,8 @@ func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	over := s.m.life == deleted || s.away != "" // it has no files
-	if !over && !s.listed {                     // it is being opened, and is none before that; nobody finds it, so there are no edits
+	over := s.noFilesLocked()
+	if !over && !s.listed { // it is being opened, and is none before that; nobody finds it, so there are no edits
 		s.mu.Unlock()
 		return nil
 	}

@@ -36,7 +36,7 @@ type Session struct {
 	logp     atomic.Pointer[journal.Log] // nil until opened
 	end      atomic.Pointer[logEnd]      // what the record says of a log that was not opened; see resting
 	trusted  sync.Once                   // it was compared with the file
-	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
+	saving   sync.Mutex                  // held by who uses the session's folder, but for its log; see inFolder
 	away     string                      // where the files are of a session that is being deleted; saving guards it
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
