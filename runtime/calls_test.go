@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,6 +117,58 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 			}
 			if ended != 3 {
 				t.Errorf("%d calls and compactions were ended, want 3", ended)
+			}
+		})
+	}
+}
+
+// What goes on behind its turn is ended when its gateway was killed, however much was said since, whether the record was
+// written in between or not. What had ended stays as it was.
+func TestCalls_NoneStaysOpenFarBehindItsTurn(t *testing.T) {
+	t.Parallel()
+	const caps = `{"session":{"compaction":{}},"_meta":{"sandboxagent.dev":{"notices":true}}}`
+	for _, saved := range []string{"before", "between", "behind"} {
+		t.Run(saved, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, caps)
+			s := tc.session()
+			save := func(when string) {
+				if when == saved {
+					tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{}}`)
+				}
+			}
+			turn := func(says ...string) {
+				t.Helper()
+				turn := tc.request("session/prompt", prompt(s, "x"))
+				p := a.conn().next(t, "session/prompt")
+				for _, update := range says {
+					a.conn().update("native-1", update)
+				}
+				a.conn().result(p, `{"stopReason":"end_turn"}`)
+				tc.until(turn)
+			}
+			call := func(kind, id, status string) string {
+				return fmt.Sprintf(`{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}`, kind, id, status)
+			}
+			save("before")
+			turn(call("tool_call", "a", "pending"), call("tool_call", "b", "in_progress"),
+				`{"sessionUpdate":"compaction_update","compactionId":"c","status":"in_progress"}`, call("tool_call_update", "a", "completed"))
+			save("between")
+			turn(slices.Repeat([]string{`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"word "}}`}, 100)...)
+			save("behind")
+			if err := r.sessions.Find(s).Log().Flush(); err != nil {
+				t.Fatal(err)
+			}
+			tc = connect(t, newRuntime(t, killed.Folder(t, dir), &fakeAgent{caps: a.caps}), caps)
+			load := `{"sessionId":"` + s + `","cwd":"/","mcpServers":[]}`
+			seen, _ := tc.until(tc.request("session/load", load))
+			later := connect(t, tc.r, caps)
+			again, _ := later.until(later.request("session/load", load))
+			const want = "a completed, b failed, c failed"
+			if first, second := statuses(seen), statuses(again); first != want || second != want {
+				t.Errorf("it is loaded with %s, and once more with %s", first, second)
 			}
 		})
 	}

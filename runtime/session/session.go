@@ -71,6 +71,7 @@ type Session struct {
 	endTools   context.CancelFunc // of tools
 	notedAlone bool               // as the log has it: the agent works alone
 	aloneFrom  uint64             // the entry of the log that says so
+	traced     bool               // calls, m and notedAlone know all that is open in the log
 	cost       cost
 	said       said               // of its settings, by the agent
 	choosing   int                // requests of clients that set something and that the agent has not answered
@@ -120,6 +121,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.behind.Store(h == dormant)
+	s.traced, s.rec.OpenFrom = h == starting, min(rec.OpenFrom, rec.NotedSeq+1) // it was edited, or comes from elsewhere
 	s.active.Store(rec.CreatedAt.UnixMilli())
 	if rec.LogEnd != nil {
 		s.end.Store(rec.LogEnd)
@@ -392,7 +394,7 @@ func (s *Session) receiveSecond(l *link, m *acp.Message) bool {
 	if m.OfChild() {
 		l.noteChildLocked(m.SessionRaw())
 	}
-	s.calls.noteSecond(m, !m.OfChild())
+	s.calls.noteSecond(m, !m.OfChild(), s.Log().Given()+1)
 	s.append(journal.Second, journal.Everyone, m)
 	return true
 }

@@ -75,6 +75,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 	rec := s.rec
 	if !s.behind.Load() {
 		rec.NotedSeq = s.Log().Appended()
+		s.noteOpenLocked(&rec)
 	}
 	s.mu.Unlock()
 	if len(rec.OwnCredentials) > 0 {
