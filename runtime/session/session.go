@@ -291,6 +291,7 @@ type link struct {
 	options   bool                // and with which options; likewise
 	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; likewise
 	refused   []Unsupported       // and what of the setup it said has no effect; likewise
+	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }
 
@@ -312,6 +313,9 @@ func (l *link) nativeID() string {
 	}
 	return ""
 }
+
+// is reports whether it is the process that has the session under the native id, as nativeID says it.
+func (l *link) is(p *agents.Process, native string) bool { return l.p == p && l.nativeID() == native }
 
 // Flush implements [agents.Receiver]. While the disk takes nothing, the agent
 // waits.
@@ -377,6 +381,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		}
 	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m, s.m.hosting == serving)
+		s.carryLateLocked()
 	}
 	s.append(kind, journal.Everyone, m)
 	s.mu.Unlock()
