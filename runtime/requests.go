@@ -358,7 +358,8 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 // where it was given none, else native is the session's id there, as in [session.Session.Request]. late, if it is not nil, is called with an
 // answer of the agent that comes behind its time limit.
 func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(p *agents.Process, native string, res *acp.Message, err error),
-	late func(p *agents.Process, native string, res *acp.Message)) {
+	late func(p *agents.Process, native string, res *acp.Message),
+) {
 	if done == nil {
 		done = func(p *agents.Process, _ string, res *acp.Message, err error) { relay(q, s, p, res, err) }
 	}
