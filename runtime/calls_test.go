@@ -173,3 +173,29 @@ func TestCalls_NoneStaysOpenFarBehindItsTurn(t *testing.T) {
 		})
 	}
 }
+
+// What goes on in a session as a fork is made of it does not in the fork: it ends there with what was copied.
+func TestCalls_NoneStaysOpenInAFork(t *testing.T) {
+	t.Parallel()
+	const caps = `{"session":{"compaction":{}},"_meta":{"sandboxagent.dev":{"notices":true}}}`
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), caps)
+	s := tc.session()
+	tc.request("session/prompt", prompt(s, "x"))
+	a.conn().next(t, "session/prompt")
+	a.conn().send(fmt.Sprintf(callUpdate, "tool_call", "a", "in_progress"))
+	a.conn().send(fmt.Sprintf(compactionUpdate, "b", "in_progress"))
+	var seen []acp.Message
+	for statuses(seen) != "a in_progress, b in_progress" {
+		seen = append(seen, tc.next())
+	}
+	made := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`)
+	a.conn().result(a.conn().next(t, "session/fork"), `{"sessionId":"f"}`)
+	_, res := tc.until(made)
+	fork := rawjson.MemberString(res.Result(), "sessionId")
+	later := connect(t, tc.r, caps)
+	loaded, _ := later.until(later.request("session/load", `{"sessionId":"`+fork+`","cwd":"/","mcpServers":[]}`))
+	if got := statuses(loaded); got != "a failed, b failed" {
+		t.Errorf("the fork is loaded with %s", got)
+	}
+}
