@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/internal/killed"
 )
 
@@ -197,5 +198,30 @@ func TestCalls_NoneStaysOpenInAFork(t *testing.T) {
 	loaded, _ := later.until(later.request("session/load", `{"sessionId":"`+fork+`","cwd":"/","mcpServers":[]}`))
 	if got := statuses(loaded); got != "a failed, b failed" {
 		t.Errorf("the fork is loaded with %s", got)
+	}
+}
+
+// What an agent of version 2 has in the background ends with its process, and clients are told so.
+func TestCalls_BackgroundEndsWithTheProcess(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	two := connectTwo(t, newRuntime(t, t.TempDir(), a), "")
+	s := two.session()
+	said := acp.NewNotification(acp.MethodSessionUpdate, []byte(`{"sessionId":"native-1","update":{"sessionUpdate":"state_update","state":"idle","background":[{"type":"tool_call","toolCallId":"t"}]}}`))
+	a.conn().out <- said.For(version.Two, nil)
+	background := func() string {
+		m := two.next()
+		for string(m.UpdateKind()) != "state_update" {
+			m = two.next()
+		}
+		list, _ := rawjson.Member(m.Update(), "background")
+		return string(list)
+	}
+	if got := background(); !strings.Contains(got, `"t"`) {
+		t.Errorf("in the background is %q", got)
+	}
+	a.conn().crash(errCrash)
+	if got := background(); strings.Contains(got, `"t"`) {
+		t.Errorf("when the process of session %s has ended, in the background is %q", s, got)
 	}
 }
