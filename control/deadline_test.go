@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -290,3 +292,39 @@ func TestDiff_WaitsForMemory(t *testing.T) {
 		})
 	}
 }
+
+// An answer that waits for memory takes none meanwhile: it is made when there is some.
+func TestAnswer_WaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 2 << 20
+		o := Options{Memory: memory.NewBound(most)}
+		s := newServer(t, o)
+		others := o.Memory.Open(nil)
+		others.Count(most)
+		var with []int64 // what was taken whenever the answer was made
+		answer := marshaled(func() string {
+			with = append(with, o.Memory.Used())
+			return strings.Repeat("x", 1<<20)
+		})
+		rec := httptest.NewRecorder()
+		written := make(chan error)
+		go func() {
+			c := s.echo.NewContext(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), rec)
+			written <- s.writeJSON(c, answer)
+		}()
+		synctest.Wait() // it waits for memory
+		others.Close()
+		if err := <-written; err != nil || rec.Body.Len() < 1<<20 {
+			t.Errorf("%d bytes are written, %v", rec.Body.Len(), err)
+		}
+		if len(with) != 2 || with[1] < 1<<20 {
+			t.Errorf("it was made with %d bytes taken", with)
+		}
+	})
+}
+
+// marshaled is a value whose text a function makes.
+type marshaled func() string
+
+// MarshalJSON implements json.Marshaler.
+func (m marshaled) MarshalJSON() ([]byte, error) { return json.Marshal(m()) }

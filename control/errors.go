@@ -72,21 +72,29 @@ func (s *Server) writeJSON(c echo.Context, v any) error {
 	return s.counted(c, v, func(b []byte) error { return writeDocument(c, b) })
 }
 
-// counted writes v as JSON. One that is large takes its memory of what all clients have together, for as long as its client takes it.
+// counted writes v, which nobody changes, as JSON. One that is large takes its memory of what all clients have together, for as long as its client takes it.
 func (s *Server) counted(c echo.Context, v any, write func(b []byte) error) error {
 	b, err := encoded(v)
 	if err != nil {
 		return err
 	}
-	if len(b) > fewBytes {
-		share, ctx, end := s.share(c)
-		defer end()
-		if share.Take(ctx, len(b)) != nil {
+	if len(b) <= fewBytes {
+		return write(b)
+	}
+	share, ctx, end := s.share(c)
+	defer end()
+	if room := len(b); !share.Try(room) {
+		b = nil // nothing waits that is not counted: it is made once more when it has room
+		if share.Take(ctx, room) != nil {
 			if c.Request().Method == http.MethodGet && !c.Response().Committed {
 				return errMemory()
 			}
-			share.Count(len(b)) // of what is done already: who asked for it would do it once more
+			share.Count(room) // of what is done already: who asked for it would do it once more
 		}
+		if b, err = encoded(v); err != nil {
+			return err
+		}
+		share.Count(max(len(b)-room, 0))
 	}
 	return write(b)
 }

@@ -255,20 +255,56 @@ func (h *Hub) isDraining() bool {
 	return h.draining
 }
 
-// Shutdown ends all tunnels and what goes through them, and waits for it.
-func (h *Hub) Shutdown() {
+// Shutdown ends all tunnels and what goes through them, and waits for it as long as ctx lasts. The error says that something has not
+// ended by then; it goes on until it does.
+func (h *Hub) Shutdown(ctx context.Context) error {
 	h.Drain()
-	h.relay.Close()
-	within, cancel := context.WithTimeout(context.Background(), farewell)
-	defer cancel()
-	if err := h.acp.Shutdown(within); err != nil {
-		h.log.Debug("clients that do not answer are not told that the hub ends", "err", err)
+	relay := begin(h.relay.Close)
+	if ended(ctx, relay) {
+		within, cancel := context.WithTimeout(ctx, farewell)
+		defer cancel()
+		if err := h.acp.Shutdown(within); err != nil {
+			h.log.Debug("clients that do not answer are not told that the hub ends", "err", err)
+		}
 	}
 	h.mu.Lock()
 	h.end()
 	h.mu.Unlock()
-	h.serving.Wait()
+	serving := begin(h.serving.Wait)
+	relays, serves := ended(ctx, relay), ended(ctx, serving)
 	h.peers.CloseIdleConnections()
+	switch {
+	case !relays:
+		return fmt.Errorf("end the connections of clients: %w", context.Cause(ctx))
+	case !serves:
+		return fmt.Errorf("end the requests that are under way: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// begin does something beside its caller. What it returns is closed when it is done.
+func begin(do func()) (done <-chan struct{}) {
+	ch := make(chan struct{})
+	go func() {
+		defer close(ch)
+		do()
+	}()
+	return ch
+}
+
+// ended waits until something is done, or ctx ends, and reports whether it is done.
+func ended(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select { // what is done counts, also when both are
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // dispatch serves a request of somebody known, or one that is open to all.

@@ -2,7 +2,9 @@ package fleet_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -241,6 +243,37 @@ func TestProxy_Shares(t *testing.T) {
 	})
 }
 
+// stuck is a client that takes nothing of its answer until it is let go of.
+type stuck struct {
+	*httptest.ResponseRecorder
+	begun, free chan struct{}
+}
+
+func (s stuck) Write(b []byte) (int, error) {
+	close(s.begun)
+	<-s.free
+	return s.ResponseRecorder.Write(b)
+}
+
+// A hub that ends waits for what goes on as long as it is told to, whatever that is.
+func TestHub_ShutdownHasABound(t *testing.T) {
+	h := startHub(t)
+	client := stuck{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		h.hub.ServeHTTP(client, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/health", nil))
+	}()
+	<-client.begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.hub.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("it says %v", err)
+	}
+	close(client.free)
+	<-answered
+}
+
 // A hub that ends ends what goes through it, and answers what it has begun.
 func TestHub_Shutdown(t *testing.T) {
 	h := startHub(t)
@@ -254,7 +287,7 @@ func TestHub_Shutdown(t *testing.T) {
 		_, body := h.ask(http.MethodGet, "/metrics", adminToken, nil)
 		return strings.Contains(string(body), "sandbox_hub_tunnel_streams 1")
 	})
-	h.hub.Shutdown()
+	h.ends()
 	if got := <-answer; got != "503unavailable" {
 		t.Errorf("the open request was answered %s", got)
 	}
@@ -353,7 +386,7 @@ func TestJoin_ComeBack(t *testing.T) {
 	mu.Lock()
 	present = after.hub
 	mu.Unlock()
-	h.hub.Shutdown()
+	h.ends()
 	after.await("all have come back", tunnels(after))
 }
 

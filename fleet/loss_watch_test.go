@@ -86,7 +86,11 @@ func lossHub(t *testing.T) (h *Hub, join func(name string) store.Held, has func(
 	}
 	t.Cleanup(s.Close)
 	h = New(Options{Store: s, OnLoss: []OnLoss{{}}})
-	t.Cleanup(h.Shutdown)
+	t.Cleanup(func() {
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	time.Sleep(expected) // no node is one of a hub before this one
 	return h, func(name string) store.Held {
 			held, err := s.Join(t.Context(), store.Node{Name: name, Instance: name}, func(store.Node) error { return nil })

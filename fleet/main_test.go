@@ -102,7 +102,7 @@ func startHubThat(t testing.TB, name string, o store.Options, does fleet.Options
 	close(ready)
 	srv.Start()
 	h.stop = sync.OnceFunc(func() {
-		h.hub.Shutdown()
+		h.ends()
 		end()
 		<-ran
 		srv.Close()
@@ -110,6 +110,14 @@ func startHubThat(t testing.TB, name string, o store.Options, does fleet.Options
 	})
 	t.Cleanup(h.stop)
 	return h
+}
+
+// ends shuts the hub down.
+func (h *hub) ends() {
+	h.t.Helper()
+	if err := h.hub.Shutdown(context.Background()); err != nil {
+		h.t.Error(err)
+	}
 }
 
 // token makes a token.

@@ -439,18 +439,22 @@ func (m *move) bring(ctx context.Context, from, to *client.Client) (runtime.Impo
 	out := client.ExportOptions{KeepSecrets: true, Workspace: m.o.Workspace}
 	in := client.ImportOptions{Cwd: m.o.Cwd, Trust: true, Workspace: m.o.Workspace, Merge: m.o.Workspace, Closed: true, Replace: true}
 	at := cmp.Or(m.o.Cwd, m.here.Cwd)
+	ctx, flow := newFlow(ctx, problem.Unavailable)
+	defer flow.end()
 	if m.o.Workspace {
+		flow.stall.Reset(flowSettle) // it may have to read large files before it says anything of them
 		// What is there need not travel. A directory that is not there, or is no repository, has nothing.
 		if st, err := to.Files("").GitRecent(ctx, at); err == nil {
 			out.Have = st.Recent
 		}
 		if sums, err := to.Files("").Checksums(ctx, at); err == nil {
 			defer sums.Close()
-			out.Checksums = sums
+			out.Checksums = &told{sums, flow}
+		}
+		if ctx.Err() != nil {
+			return runtime.Imported{}, flow.during(context.Cause(ctx), "%s does not say which files it has", m.to)
 		}
 	}
-	ctx, flow := newFlow(ctx, problem.Unavailable)
-	defer flow.end()
 	body, err := from.ExportSession(ctx, m.line.Session, out)
 	if err != nil {
 		return runtime.Imported{}, flow.during(err, "%s does not give it", m.from)
@@ -511,6 +515,22 @@ func (f *flow) Read(p []byte) (int, error) {
 		f.stall.Reset(flowSettle)
 	default:
 		f.err.Store(&err)
+	}
+	return n, err
+}
+
+// told is what goes the other way before anything comes in a flow: what a node has already.
+type told struct {
+	r    io.Reader
+	flow *flow
+}
+
+// Read implements io.Reader.
+func (t *told) Read(p []byte) (int, error) {
+	t.flow.stall.Reset(flowSettle)
+	n, err := t.r.Read(p)
+	if err != nil {
+		t.flow.stall.Reset(flowStall)
 	}
 	return n, err
 }

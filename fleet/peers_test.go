@@ -454,7 +454,7 @@ func TestPeers_BreaksBehindARequest(t *testing.T) {
 		answer <- string(body)
 	}()
 	<-came
-	h.hub.Shutdown()
+	h.ends()
 	if body := <-answer; kindOf([]byte(body)) != "unavailable" || !strings.Contains(body, `"done":"unknown"`) {
 		t.Errorf("as the hub ends: %s", body)
 	}

@@ -78,7 +78,7 @@ func TestRestart_OfAHubWhoseLeaseGoesOn(t *testing.T) {
 	token := before.joinToken()
 	n := before.begin(before.url, "box", token, nil, box)
 	before.awaitState("box", fleet.StateOnline)
-	before.hub.Shutdown() // its store is open still
+	before.ends() // its store is open still
 	n.leave()
 	<-n.done
 	h := startCopierOn(t, "after", kept)
@@ -155,7 +155,7 @@ func TestRestart_EndsBeforeNodesAreThere(t *testing.T) {
 		deleted <- status
 	}()
 	h.await("both wait", func() bool { return h.metric("sandbox_hub_http_requests_open") == 3 })
-	h.hub.Shutdown()
+	h.ends()
 	if got := <-answer; !strings.HasPrefix(got, "503") {
 		t.Error(got)
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,7 +28,11 @@ func TestReturning_Bound(t *testing.T) {
 	after := open("after")
 	defer after.Close()
 	h := New(Options{Store: after, AdminToken: "admin"})
-	defer h.Shutdown()
+	defer func() {
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
 	h.returning.waits.Store(maxReturning)
 	const want = "has not joined again yet"
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/nodes/box/v2/processes", strings.NewReader("{}"))

@@ -3,11 +3,13 @@ package runtime
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 	"sandboxagent.dev/sandbox-agent/internal/killed"
 )
 
@@ -118,5 +120,108 @@ func TestCalls_NoneStaysOpen(t *testing.T) {
 				t.Errorf("%d calls and compactions were ended, want 3", ended)
 			}
 		})
+	}
+}
+
+// What goes on behind its turn is ended when its gateway was killed, however much was said since, whether the record was
+// written in between or not. What had ended stays as it was.
+func TestCalls_NoneStaysOpenFarBehindItsTurn(t *testing.T) {
+	t.Parallel()
+	const caps = `{"session":{"compaction":{}},"_meta":{"sandboxagent.dev":{"notices":true}}}`
+	for _, saved := range []string{"before", "between", "behind"} {
+		t.Run(saved, func(t *testing.T) {
+			dir := t.TempDir()
+			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, caps)
+			s := tc.session()
+			save := func(when string) {
+				if when == saved {
+					tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{}}`)
+				}
+			}
+			turn := func(says ...string) {
+				t.Helper()
+				turn := tc.request("session/prompt", prompt(s, "x"))
+				p := a.conn().next(t, "session/prompt")
+				for _, update := range says {
+					a.conn().update("native-1", update)
+				}
+				a.conn().result(p, `{"stopReason":"end_turn"}`)
+				tc.until(turn)
+			}
+			call := func(kind, id, status string) string {
+				return fmt.Sprintf(`{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}`, kind, id, status)
+			}
+			save("before")
+			turn(call("tool_call", "a", "pending"), call("tool_call", "b", "in_progress"),
+				`{"sessionUpdate":"compaction_update","compactionId":"c","status":"in_progress"}`, call("tool_call_update", "a", "completed"))
+			save("between")
+			turn(slices.Repeat([]string{`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"word "}}`}, 100)...)
+			save("behind")
+			if err := r.sessions.Find(s).Log().Flush(); err != nil {
+				t.Fatal(err)
+			}
+			tc = connect(t, newRuntime(t, killed.Folder(t, dir), &fakeAgent{caps: a.caps}), caps)
+			load := `{"sessionId":"` + s + `","cwd":"/","mcpServers":[]}`
+			seen, _ := tc.until(tc.request("session/load", load))
+			later := connect(t, tc.r, caps)
+			again, _ := later.until(later.request("session/load", load))
+			const want = "a completed, b failed, c failed"
+			if first, second := statuses(seen), statuses(again); first != want || second != want {
+				t.Errorf("it is loaded with %s, and once more with %s", first, second)
+			}
+		})
+	}
+}
+
+// What goes on in a session as a fork is made of it does not in the fork: it ends there with what was copied.
+func TestCalls_NoneStaysOpenInAFork(t *testing.T) {
+	t.Parallel()
+	const caps = `{"session":{"compaction":{}},"_meta":{"sandboxagent.dev":{"notices":true}}}`
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{},"fork":{}}}`}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), caps)
+	s := tc.session()
+	tc.request("session/prompt", prompt(s, "x"))
+	a.conn().next(t, "session/prompt")
+	a.conn().send(fmt.Sprintf(callUpdate, "tool_call", "a", "in_progress"))
+	a.conn().send(fmt.Sprintf(compactionUpdate, "b", "in_progress"))
+	var seen []acp.Message
+	for statuses(seen) != "a in_progress, b in_progress" {
+		seen = append(seen, tc.next())
+	}
+	made := tc.request("session/fork", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`)
+	a.conn().result(a.conn().next(t, "session/fork"), `{"sessionId":"f"}`)
+	_, res := tc.until(made)
+	fork := rawjson.MemberString(res.Result(), "sessionId")
+	later := connect(t, tc.r, caps)
+	loaded, _ := later.until(later.request("session/load", `{"sessionId":"`+fork+`","cwd":"/","mcpServers":[]}`))
+	if got := statuses(loaded); got != "a failed, b failed" {
+		t.Errorf("the fork is loaded with %s", got)
+	}
+}
+
+// What an agent of version 2 has in the background ends with its process, and clients are told so.
+func TestCalls_BackgroundEndsWithTheProcess(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	two := connectTwo(t, newRuntime(t, t.TempDir(), a), "")
+	s := two.session()
+	said := acp.NewNotification(acp.MethodSessionUpdate, []byte(`{"sessionId":"native-1","update":{"sessionUpdate":"state_update","state":"idle","background":[{"type":"tool_call","toolCallId":"t"}]}}`))
+	a.conn().out <- said.For(version.Two, nil)
+	background := func() string {
+		m := two.next()
+		for string(m.UpdateKind()) != "state_update" {
+			m = two.next()
+		}
+		list, _ := rawjson.Member(m.Update(), "background")
+		return string(list)
+	}
+	if got := background(); !strings.Contains(got, `"t"`) {
+		t.Errorf("in the background is %q", got)
+	}
+	a.conn().crash(errCrash)
+	if got := background(); strings.Contains(got, `"t"`) {
+		t.Errorf("when the process of session %s has ended, in the background is %q", s, got)
 	}
 }

@@ -238,6 +238,13 @@ func TestChoose_RefusedForAMoment(t *testing.T) {
 			tc.ends(a)
 			tc.startsWith(a, func(m sent) { refuseAs(m.to, m.m, tt.code, "no") }, tt.options...)
 			tc.tells(a, all...)
+			if tt.code == 0 && tt.want != "" { // see TestChoose_OptionsThatComeLate
+				for range 2 {
+					m := a.nextOf(t, "session/set_config_option")
+					refuseAs(m.to, m.m, acp.CodeInternal, "no")
+				}
+				tc.call("session/load", loadOf("n", "/tmp", own(`"title":"T"`))) // when that is over
+			}
 			tc.ends(a)
 			if set := tc.startsWith(a, takesAll, all...); strings.Join(set, " ") != tt.want {
 				t.Errorf("the agent is set to %q, want %q", set, tt.want)

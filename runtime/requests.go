@@ -195,7 +195,7 @@ func (c *Client) handle(ctx context.Context, q *viewer.Request, m *acp.Message) 
 		case m.HasSession():
 			if s := c.sessionOf(q, m); s != nil {
 				c.attach(s)
-				c.toSession(ctx, q, m, s, nil)
+				c.toSession(ctx, q, m, s, nil, nil)
 			}
 		default:
 			c.toConnection(ctx, q, m)
@@ -355,8 +355,11 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 
 // toSession passes a request on to the process that serves the session, and its answer back.
 // done, if it is not nil, is called once with what came of it in place of that: on the reader with the agent's answer. There is no process
-// where it was given none, else native is the session's id there, as in [session.Session.Request].
-func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(p *agents.Process, native string, res *acp.Message, err error)) {
+// where it was given none, else native is the session's id there, as in [session.Session.Request]. late, if it is not nil, is called with an
+// answer of the agent that comes behind its time limit.
+func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(p *agents.Process, native string, res *acp.Message, err error),
+	late func(p *agents.Process, native string, res *acp.Message),
+) {
 	if done == nil {
 		done = func(p *agents.Process, _ string, res *acp.Message, err error) { relay(q, s, p, res, err) }
 	}
@@ -365,7 +368,11 @@ func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Messag
 	}
 	own := m.Clone()
 	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
-		return c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { done(p, native, res, err) }), nil
+		r := c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { done(p, native, res, err) })
+		if late != nil {
+			r.Late = func(res *acp.Message) { late(p, native, res) }
+		}
+		return r, nil
 	}, func(err error) { done(nil, "", nil, err) })
 }
 
@@ -387,6 +394,10 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 			return
 		}
 		s.Chose(p, native, before, method, params, res, answer)
+	}, func(p *agents.Process, native string, res *acp.Message) {
+		if res.Err() == nil {
+			s.ChoseLate(p, native, before, method, params, res)
+		}
 	})
 }
 

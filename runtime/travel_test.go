@@ -364,20 +364,43 @@ func TestExport_MeetsAClose(t *testing.T) {
 
 var errLeft = errors.New("whoever exports has left")
 
-// A session may be deleted while something is kept beside it, as by an export: that is told as what it is.
+// A session may be deleted while something is kept beside it, as by an export: that is told as what it is. Another session may
+// have its id by then, and has nothing of it.
 func TestSession_KeepsNothingWhenItIsDeleted(t *testing.T) {
-	dir := t.TempDir()
-	r := newRuntime(t, dir, &fakeAgent{id: "fake", caps: reopening})
+	r := newRuntime(t, t.TempDir(), &fakeAgent{id: "fake", caps: reopening})
 	tc := connect(t, r, "")
-	s := r.sessions.Find(tc.session())
-	if err := s.KeepText("text", []byte("kept")); err != nil {
+	const mine = `{"cwd":"/","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"mine","includeRaw":true}}}`
+	tc.call("session/new", mine)
+	before := r.sessions.Find("mine")
+	if err := before.KeepText("text", []byte("kept")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "sessions", s.ID())); err != nil {
+	tc.call("session/delete", `{"sessionId":"mine"}`)
+	tc.call("session/new", mine)
+	after := r.sessions.Find("mine")
+	if text, err := after.Kept("text"); text != nil || err != nil {
+		t.Errorf("the next session has %q of it, %v", text, err)
+	}
+	if err := after.KeepText("text", []byte("of the next")); err != nil {
 		t.Fatal(err)
 	}
-	err := s.KeepText("text", []byte("kept"))
-	if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
-		t.Errorf("it says %v", err)
+	for does, use := range map[string]func() error{
+		"keeps a text": func() error { return before.KeepText("text", []byte("kept")) },
+		"reads a text": func() error { _, err := before.Kept("text"); return err },
+		"reads what was recorded": func() error {
+			raw, err := before.Raw(t.Context())
+			if raw != nil {
+				_ = raw.Close()
+			}
+			return err
+		},
+	} {
+		err := use()
+		if p, ok := errors.AsType[*problem.Error](err); !ok || p.Kind != problem.SessionNotFound {
+			t.Errorf("one that was deleted %s: %v", does, err)
+		}
+	}
+	if text, err := after.Kept("text"); string(text) != "of the next" || err != nil {
+		t.Errorf("the next session has %q, %v", text, err)
 	}
 }

@@ -380,7 +380,7 @@ func (w *tunings) step() {
 			s.unsure = false
 		}
 	case n < 82:
-		if method, params, _, _ := sets(); at != nil && !w.full { // the agent answers late, and goes on with that
+		if method, params, value, model := sets(); at != nil && !w.full { // the agent answers late, and goes on with that
 			w.a.mu.Lock()
 			w.a.holds = true
 			w.a.mu.Unlock()
@@ -389,8 +389,12 @@ func (w *tunings) step() {
 			}
 			w.a.goesOn()
 			synctest.Wait()
-			if now, _, _ := w.at(s); now != is && (w.a.tells || method == acp.MethodSessionSetModel) {
-				s.follows(now, w.a.byOption)
+			switch now, _, _ := w.at(s); { // what it takes counts
+			case model && !w.cannot(value, modelsHad):
+				s.want.model = value
+				s.follows(now, true)
+			case !model && !w.cannot(value, effortsOf[now.model]):
+				s.want.effort = value
 			}
 			if model := modelsHad[w.rng.IntN(3)]; w.a.byOption && !w.a.refused[model] {
 				result, fails := w.asks(acp.MethodSessionResume, loadOf(s.id, "/tmp", `,"mcpServers":[]`+own(`"model":"`+model+`"`)))

@@ -279,7 +279,9 @@ func serve(ctx context.Context, cfg serveConfig, signals <-chan os.Signal, std s
 	defer ended()
 	within, cancel := context.WithTimeout(context.Background(), shutdownBound)
 	defer cancel()
-	h.Shutdown()
+	if err := h.Shutdown(within); err != nil {
+		log.Warn("the hub has not ended in good order", "err", err)
+	}
 	if err := srv.Shutdown(within); err != nil {
 		log.Warn("connections were cut off", "err", err)
 		_ = srv.Close()

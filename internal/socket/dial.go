@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -26,12 +28,16 @@ func Dialer(silence time.Duration) *net.Dialer {
 	return d
 }
 
-// Proxy is [http.ProxyFromEnvironment], but uses no proxy for any address of this machine: a proxy on another machine could not
-// reach it. The standard library leaves out the loopback only.
+// Proxy is [http.ProxyFromEnvironment], but uses no proxy for any address of this machine, and for its host name: a proxy on another
+// machine could not reach it, or would know another machine by that name. The standard library leaves out the loopback only, and not
+// all of its names. What other names the machine has it does not look for: that would ask the network for each request.
 func Proxy(r *http.Request) (*url.URL, error) {
 	proxy, err := http.ProxyFromEnvironment(r)
 	if proxy == nil || err != nil {
 		return nil, err
+	}
+	if isOwnName(r.URL.Hostname()) {
+		return nil, nil
 	}
 	ip := net.ParseIP(r.URL.Hostname())
 	own, _ := net.InterfaceAddrs() // where they cannot be read, none is known to be of this machine
@@ -41,6 +47,21 @@ func Proxy(r *http.Request) (*url.URL, error) {
 		}
 	}
 	return proxy, nil
+}
+
+// isOwnName reports whether a name is the host name of this machine, with or without its domain, or one of the loopback.
+func isOwnName(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	own, err := os.Hostname()
+	if err != nil || name == "" {
+		return false
+	}
+	own = strings.ToLower(own)
+	short, _, _ := strings.Cut(own, ".")
+	return name == own || name == short
 }
 
 // Transport returns a copy of [http.DefaultTransport] that dials with [Dialer], and uses [Proxy].

@@ -364,6 +364,7 @@ func exitOf(cause error) observe.Exit {
 // or by whoever ends the process, and must not wait.
 type pending struct {
 	done    func(res *acp.Message, err error)
+	late    func(res *acp.Message) // of the request; see [Request]
 	timer   *awake.Timer
 	once    sync.Once
 	dropped bool // nobody waits for it any more; the process's mu guards it
@@ -394,10 +395,30 @@ func (p *Process) expect(timeout time.Duration, k *pending) (id int64, err error
 	if timeout > 0 {
 		k.timer = awake.AfterFunc(timeout, func() {
 			p.Retire() // it may hang: who asks next is better off with another one
-			p.fail(id, late(timeout))
+			p.expire(id, late(timeout))
 		})
 	}
 	return id, nil
+}
+
+// expire fails a request that the agent has not answered in time. Who wants to know is still told when it does.
+func (p *Process) expire(id int64, err error) {
+	p.mu.Lock()
+	k := p.pending[id]
+	if k != nil {
+		delete(p.pending, id)
+	}
+	if k != nil && k.late != nil {
+		p.pending[id] = &pending{dropped: true, done: func(res *acp.Message, err error) {
+			if err == nil {
+				k.late(res)
+			}
+		}}
+	}
+	p.mu.Unlock()
+	if k != nil {
+		k.finish(nil, err)
+	}
 }
 
 // take removes and returns a request that waits, nil when it does not.
@@ -420,12 +441,13 @@ type Request struct {
 	Timeout time.Duration                     // 0 means no limit
 	Build   func(id acp.ID) acp.Message       // makes the message with the id it is given
 	Done    func(res *acp.Message, err error) // is called exactly once, and must not wait
+	Late    func(res *acp.Message)            // likewise, with an answer that comes behind Timeout, when Done has been called; may be nil
 }
 
 // Call sends a request, and waits for room if the agent is slow to read. Done is called also when the process
 // is ending already.
 func (p *Process) Call(ctx context.Context, r Request) (id int64) {
-	id, err := p.expect(r.Timeout, &pending{done: r.Done})
+	id, err := p.expect(r.Timeout, &pending{done: r.Done, late: r.Late})
 	if err != nil {
 		r.Done(nil, err)
 		return 0
@@ -461,7 +483,7 @@ func (p *Process) Prompt(session string, build func(id acp.ID) acp.Message, done
 // Post queues a request; Flush has it written. It does not wait, so that its caller bounds how many there are. The error is why
 // the process is ending; Done is not called then.
 func (p *Process) Post(r Request) error {
-	_, err := p.post(r, &pending{done: r.Done})
+	_, err := p.post(r, &pending{done: r.Done, late: r.Late})
 	return err
 }
 

@@ -249,7 +249,9 @@ func TestProcess_UnusedOnesEnd(t *testing.T) {
 			t.Fatal("a process that is held was ended")
 		}
 		answered := make(chan error, 1)
-		p.Call(t.Context(), Request{time.Minute, func(id acp.ID) acp.Message { return acp.NewRequest(id, "_x", nil) }, func(_ *acp.Message, err error) { answered <- err }})
+		p.Call(t.Context(), Request{
+			Timeout: time.Minute, Build: func(id acp.ID) acp.Message { return acp.NewRequest(id, "_x", nil) }, Done: func(_ *acp.Message, err error) { answered <- err },
+		})
 		p.Release()
 		time.Sleep(30 * time.Second)
 		set.EndUnused()

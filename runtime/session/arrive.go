@@ -249,8 +249,9 @@ func (set *Set) admit(s, old *Session, stage store) error {
 		}
 		old.handleLocked(event{kind: discarded})
 		old.retire()
-		old.saving.Lock() // a write of its record that is under way ends first
+		old.saving.Lock() // what is being written in its folder ends first
 		defer old.saving.Unlock()
+		old.stopRaw()
 		if set.store.dir != "" {
 			aside = stage.aside().path(s.id)
 			err := os.MkdirAll(filepath.Dir(aside), 0o700)

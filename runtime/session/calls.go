@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -18,6 +19,7 @@ type calls struct {
 	open        []openCall // in the order in which they began
 	compactions []openCall // likewise
 	second      []second   // what goes on of what clients of version 2 alone are told, likewise
+	behind      uint64     // the log's entry by which an agent of version 2 says what goes on in the background; 0 when nothing does
 }
 
 // openCall is a tool call that goes on, or a compaction.
@@ -27,15 +29,25 @@ type openCall struct {
 }
 
 // second is a call of a child of an agent of version 2, or a terminal of the agent's.
-type second struct{ child, call, terminal string } // child is "" for the session itself
+type second struct {
+	child, call, terminal string // child is "" for the session itself
+
+	from uint64 // the log's entries from there on show it
+}
+
+// is reports whether both are the same.
+func (s second) is(other second) bool {
+	s.from = other.from
+	return s == other
+}
 
 // maxSecond bounds how much of that is known. The oldest is forgotten.
 const maxSecond = 256
 
-// noteSecond takes what clients of version 2 are told. own says that it is of the session,
-// whose calls both versions have.
-func (c *calls) noteSecond(m *acp.Message, own bool) {
-	one, over := second{}, false
+// noteSecond takes what clients of version 2 are told, which is an entry of the log from a number on. own says that it is
+// of the session, whose calls both versions have.
+func (c *calls) noteSecond(m *acp.Message, own bool, from uint64) {
+	one, over := second{from: from}, false
 	if !own {
 		one.child = m.Session()
 	}
@@ -51,10 +63,18 @@ func (c *calls) noteSecond(m *acp.Message, own bool) {
 		one.terminal = rawjson.MemberString(m.Update(), "terminalId")
 		exit, _ := rawjson.Member(m.Update(), "exitStatus")
 		over = len(exit) > 0 && exit[0] == '{'
+	case "state_update":
+		if own {
+			c.behind = 0
+			if list, _ := rawjson.Member(m.Update(), "background"); len(rawjson.Elements(list)) > 0 {
+				c.behind = from
+			}
+		}
+		return
 	default:
 		return
 	}
-	i := slices.Index(c.second, one)
+	i := slices.IndexFunc(c.second, one.is)
 	switch {
 	case over && i >= 0:
 		c.second = slices.Delete(c.second, i, i+1)
@@ -68,7 +88,7 @@ func (c *calls) noteSecond(m *acp.Message, own bool) {
 
 // tells reports whether clients of version 2 were told that a child's call goes on.
 func (c *calls) tells(child, id string) bool {
-	return slices.Contains(c.second, second{child: child, call: id})
+	return slices.ContainsFunc(c.second, second{child: child, call: id}.is)
 }
 
 // note takes what an update says of a call or a compaction, which is an entry of the log from a number on.
@@ -96,6 +116,23 @@ func (c *calls) note(update []byte, from uint64) {
 	}
 }
 
+// from returns the oldest entry of the log that what is open needs.
+func (c *calls) from() uint64 {
+	from := uint64(math.MaxUint64)
+	for _, list := range [][]openCall{c.open, c.compactions} {
+		for _, one := range list {
+			from = min(from, one.from)
+		}
+	}
+	for _, one := range c.second {
+		from = min(from, one.from)
+	}
+	if c.behind > 0 {
+		from = min(from, c.behind)
+	}
+	return from
+}
+
 // take returns the ids of the open calls and forgets them.
 func (c *calls) take() []string {
 	ids := make([]string, len(c.open))
@@ -106,8 +143,12 @@ func (c *calls) take() []string {
 	return ids
 }
 
-// failCallsLocked ends the calls that are open, and the compactions: nobody works on them any more.
+// failCallsLocked ends the calls that are open, the compactions, and what goes on in the background: nobody works on them
+// any more. It is followed by noteAloneLocked.
 func (s *Session) failCallsLocked(reason string, x *after) {
+	if s.calls.behind > 0 { // then they are told that nothing is done any more
+		s.calls.behind, s.notedAlone = 0, true
+	}
 	open, compactions, goesOn := s.calls.take(), s.calls.compactions, s.calls.second
 	s.m.calls, s.calls.compactions = 0, nil
 	if len(open)+len(compactions)+len(goesOn) == 0 {
@@ -120,17 +161,21 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 		s.noteSubagentLocked(&n)
 	}
 	for _, c := range compactions {
-		s.failCompaction(c.id, reason)
+		s.failCompaction(c.id, reason, journal.Everyone)
 	}
 	s.endTerminals(goesOn, journal.Everyone)
 	s.calls.second = nil
 }
 
 // failCompaction writes that a compaction has ended because nobody works on it.
-func (s *Session) failCompaction(id, reason string) {
+func (s *Session) failCompaction(id, reason string, to journal.Recipient) {
+	n := s.compactionFailed(id, reason)
+	s.Log().Append(journal.Update, to, n.Frame())
+}
+
+func (s *Session) compactionFailed(id, reason string) acp.Message {
 	update := rawjson.Object{}.String("sessionUpdate", compactionUpdate).String("compactionId", id).String("status", "failed").String("error", reason).End()
-	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
-	s.Log().Append(journal.Update, journal.Everyone, n.Frame())
+	return acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.String("sessionId", s.id).Raw("update", update).End())
 }
 
 // endTerminals writes that an agent's terminals have ended. How is not known.
@@ -165,7 +210,8 @@ func (s *Session) failCall(id, reason string, to journal.Recipient, children []v
 }
 
 // EndLostCalls ends the calls, and the turn, that an earlier gateway left open when it was
-// killed: once, before anybody reads the session's history or gives it work.
+// killed: once, before anybody reads the session's history or gives it work. All that is open shows in what the log has
+// from where the record says, or since the record was written.
 func (s *Session) EndLostCalls() {
 	s.lostCalls.Do(func() {
 		if s.Process() != nil {
@@ -173,17 +219,16 @@ func (s *Session) EndLostCalls() {
 		}
 		s.catchUp(everything)
 		s.mu.Lock()
-		unsure := s.rec.Unsure
+		unsure, from := s.rec.Unsure, s.rec.OpenFrom
 		s.mu.Unlock()
-		if !unsure && s.endsClean() {
-			s.restSubagents()
-			return
+		if unsure { // about what may be anywhere
+			from = 0
 		}
 		var lost calls
 		var none version.Frames
 		turns := version.NewView(version.About{Session: s.id})
 		log := s.Log()
-		cur := log.Whole(log.Oldest() - 1)
+		cur := log.Whole(max(from, log.Oldest(), 1) - 1)
 		for {
 			batch, err := cur.Next(nil, 256<<10)
 			if err != nil {
@@ -198,7 +243,7 @@ func (s *Session) EndLostCalls() {
 				switch e.Kind {
 				case journal.Second:
 					if m, err := acp.Parse(e.Frame); err == nil {
-						lost.noteSecond(&m, m.Session() == s.id)
+						lost.noteSecond(&m, m.Session() == s.id, e.Seq)
 					}
 					none.Reset()
 					turns.Step(version.Entry{Seq: e.Seq, Kind: version.Kind(e.Kind), To: int64(e.To), Frame: e.Frame}, true, &none)
@@ -227,6 +272,7 @@ func (s *Session) EndLostCalls() {
 		s.calls.open, s.calls.second = append(lost.open, s.calls.open...), lost.second
 		s.calls.compactions = append(lost.compactions, s.calls.compactions...)
 		s.failCallsLocked("the gateway was ended meanwhile", &x)
+		s.restSubagentsLocked()
 		if turns.Running() && s.m.turn == nil {
 			s.endLostTurnLocked(&x)
 		}
@@ -234,6 +280,7 @@ func (s *Session) EndLostCalls() {
 			s.notedAlone = true
 			x.flush = s.noteAloneLocked() || x.flush
 		}
+		s.traced = true
 		s.unlock(&x)
 	})
 }
@@ -247,60 +294,6 @@ func (s *Session) endLostTurnLocked(x *after) {
 	n := acp.NewNotification("_sandboxagent/session/turn_ended", rawjson.Object{}.String("sessionId", s.id).Raw("error", why).Raw("began", []byte("true")).End())
 	s.Log().Append(journal.TurnEnd, journal.Everyone, n.Frame())
 	x.flush = true
-}
-
-// endsClean reports whether the end of the log shows that the last turn ended, and that no call
-// or compaction is open, neither behind it nor of those that went on when it ended: then the rest need not be
-// read.
-func (s *Session) endsClean() bool {
-	const looked = 64
-	log := s.Log()
-	last := log.Saved()
-	batch, err := log.Whole(max(log.Oldest()-1, last-min(last, looked))).Next(nil, 1<<20)
-	if err != nil {
-		return false
-	}
-	clean := last == 0
-	var seen calls
-	for _, e := range batch {
-		switch e.Kind {
-		case journal.Response, journal.Update, journal.First, journal.Client:
-		case journal.Second: // what goes on in the background is told with the state
-			if m, err := acp.Parse(e.Frame); err == nil && string(m.UpdateKind()) == "state_update" {
-				if _, more := rawjson.Member(m.Update(), "background"); more {
-					return false
-				}
-			}
-			continue
-		case journal.Notice:
-			if m, err := acp.Parse(e.Frame); err == nil && m.Method() == acp.MethodWorking && rawjson.MemberBool(m.Params(), "working") {
-				return false
-			}
-			continue
-		case journal.TurnEnd:
-			clean = clean || e.To == journal.Everyone
-			continue
-		default:
-			continue
-		}
-		m, err := acp.Parse(e.Frame)
-		if err != nil {
-			return false
-		}
-		switch {
-		case e.Kind == journal.Response:
-			_, turn := rawjson.Member(m.Result(), "stopReason")
-			clean = clean || turn && acp.TurnBegan(m.Result())
-		case isCall(&m):
-			seen.note(m.Update(), e.Seq)
-			clean = false
-		case string(m.UpdateKind()) == compactionUpdate:
-			seen.note(m.Update(), e.Seq)
-		case m.Method() == acp.MethodSessionPrompt:
-			clean = false
-		}
-	}
-	return clean && len(seen.open)+len(seen.compactions) == 0
 }
 
 // compactionUpdate is the kind of an update that tells of a compaction's begin and end.

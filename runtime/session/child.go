@@ -46,11 +46,8 @@ func (s *Session) noteSubagentLocked(m *acp.Message) (isNew bool) {
 	return isNew
 }
 
-// restSubagents notes that no subagent works: the log shows that all have ended, and the
-// record is older.
-func (s *Session) restSubagents() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// restSubagentsLocked notes that no subagent works: nobody works for the session.
+func (s *Session) restSubagentsLocked() {
 	if !slices.ContainsFunc(s.rec.Subagents, func(one version.Subagent) bool { return one.Working }) {
 		return
 	}

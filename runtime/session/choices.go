@@ -31,6 +31,7 @@ type choice struct {
 	id     string // of a mode or a model
 	option string // of an option, with its value
 	value  json.RawMessage
+	waited bool // at an agent that is set to several: it was put behind the others
 }
 
 // field is the field of _meta of ours that asks for the same, or else the option's id.
@@ -85,6 +86,26 @@ func currentValue(options json.RawMessage, id string) json.RawMessage {
 		}
 	}
 	return nil
+}
+
+// asOffered is a choice as the agent takes it now: an option that belongs to a model is known when that is chosen, and an agent that has had
+// an option for its modes may have them as such, or the other way round.
+func (rec *record) asOffered(c choice) choice {
+	switch model, mode := rec.option("thought_level"), rec.option("mode"); {
+	case c.option == waits("thought_level") && model != "":
+		c.option = model
+	case c.option != "" && c.field(rec) == "mode" && currentValue(rec.ConfigOptions, c.option) == nil && rec.hasMode(textOf(c.value)):
+		c.method, c.id, c.option = acp.MethodSessionSetMode, textOf(c.value), ""
+	case c.method == acp.MethodSessionSetMode && len(rec.Modes) == 0 && mode != "":
+		c.method, c.id, c.option = acp.MethodSessionSetConfigOption, "", mode
+	}
+	return c
+}
+
+// hasMode reports whether the agent's modes have one of the id.
+func (rec *record) hasMode(id string) bool {
+	available, _ := rawjson.Member(rec.Modes, "availableModes")
+	return id != "" && slices.ContainsFunc(rawjson.Elements(available), func(m json.RawMessage) bool { return rawjson.MemberString(m, "id") == id })
 }
 
 // choose remembers what somebody set.
@@ -235,11 +256,8 @@ func (rec *record) inModes() [2]string {
 
 // noteMode notes that the agent was set to a mode by its option for it, if that is one of its modes: not every agent tells of it.
 func (rec *record) noteMode(mode string) {
-	available, _ := rawjson.Member(rec.Modes, "availableModes")
-	for _, m := range rawjson.Elements(available) {
-		if rawjson.MemberString(m, "id") == mode {
-			rec.Modes = rawjson.SetMember(rec.Modes, rawjson.AppendQuoted(nil, mode), "currentModeId")
-		}
+	if rec.hasMode(mode) {
+		rec.Modes = rawjson.SetMember(rec.Modes, rawjson.AppendQuoted(nil, mode), "currentModeId")
 	}
 }
 

@@ -71,6 +71,7 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 	rec.choices = n.chosen
 	s := set.add(rec, n.Creator.Number())
 	s.mu.Lock()
+	s.traced = n.From == nil     // likewise
 	s.cost.known = n.From == nil // a fork's sum begins with what it was forked from
 	s.mu.Unlock()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, opened: true}
@@ -143,16 +144,15 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 			if m, err := acp.Parse(e.Frame); err == nil && m.HasSession() {
 				own := string(m.SessionRaw()) == string(from.quoted)
 				if e.Kind == journal.Second {
-					running.noteSecond(&m, own)
+					running.noteSecond(&m, own, e.Seq)
+				} else {
+					running.note(m.Update(), e.Seq)
 				}
 				if e.Kind == journal.Second && !own {
 					m = m.For(version.Two, s.quoted) // of a child, which keeps its id
 				}
 				s.mu.Lock()
 				s.append(e.Kind, journal.Except(maker), &m)
-				if isCall(&m) {
-					running.note(m.Update(), e.Seq)
-				}
 				if isCall(&m) && e.Kind.IsUpdate() {
 					s.noteSubagentLocked(&m)
 				}
@@ -168,13 +168,22 @@ func (s *Session) Inherit(from *Session, upTo uint64, maker journal.Recipient) {
 		n := s.failCall(id, "the call goes on in the session that this one was made from", journal.Except(maker), children, running.tells)
 		s.noteSubagent(&n)
 	}
+	for _, one := range running.compactions {
+		s.failCompaction(one.id, "it goes on in the session that this one was made from", journal.Except(maker))
+	}
 	s.endTerminals(running.second, journal.Except(maker))
+	s.mu.Lock()
+	if running.behind > 0 && !s.m.alone {
+		s.notedAlone = true
+		s.noteAloneLocked()
+	}
+	s.mu.Unlock()
 	s.Flush()
 	from.mu.Lock()
 	lacks := damaged || from.incompleteLocked(oldest)
 	from.mu.Unlock()
 	s.mu.Lock()
-	s.rec.Incomplete, s.unsaved = lacks, true
+	s.rec.Incomplete, s.unsaved, s.traced = lacks, true, true
 	s.mu.Unlock()
 	_ = s.noteEnd() // what the log says so far is of the other session, and its costs are
 }
@@ -266,8 +275,14 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 			return nil, nil, 0, err
 		}
 	}
-	s.behind.Store(kept > 0)
-	s.catchUp(everything)
+	if kept > 0 {
+		s.behind.Store(true)
+		s.mu.Lock()
+		s.traced = false
+		s.mu.Unlock()
+		s.EndLostCalls()
+		kept = s.Log().Saved()
+	}
 	l := &link{s: s, p: p, native: s.id, replaying: method == acp.MethodSessionLoad && kept > 0}
 	if l.replaying && p.Agent().Info().Record {
 		l.merge = s.newMerge(true)
@@ -319,11 +334,13 @@ func (s *Session) discard(keepFiles bool) {
 	s.handle(event{kind: discarded})
 	close(s.gone)
 	s.closeLog()
+	s.saving.Lock()
 	s.stopRaw()
 	if !keepFiles {
-		s.saving.Lock()
 		_ = s.moveFiles()
-		s.saving.Unlock()
+	}
+	s.saving.Unlock()
+	if !keepFiles {
 		s.set.removeAway(s.away)
 	}
 }

@@ -122,6 +122,7 @@ func (s *Session) handleLocked(e event) {
 		s.carryOutLocked(eff, e, &x)
 	}
 	if before != serving && s.m.hosting == serving {
+		s.carryLateLocked()
 		x.then(s.askLate)
 	}
 	for len(x.events) > 0 { // before anything else comes: the end of a process would be taken for that of a turn it was not given

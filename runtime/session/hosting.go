@@ -475,15 +475,16 @@ func (s *Session) closeUnwanted(l *link) {
 	}
 }
 
-// adopt takes over the session that the agent has opened.
+// adopt takes over the session that the agent has opened. The record is written when the agent is set to what was chosen: see chooseAgain.
 func (s *Session) adopt(l *link, continuity Continuity) {
-	s.change(func(rec *record) {
-		if continuity == ContinuityFresh && rec.Handover != "" {
-			rec.HandedOver = false // with the rest it has lost that
-		}
-		rec.Continuity, rec.Imported = continuity, false
-		s.refused = l.refused
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if continuity == ContinuityFresh && s.rec.Handover != "" {
+		s.rec.HandedOver = false // with the rest it has lost that
+	}
+	s.rec.Continuity, s.rec.Imported, s.unsaved = continuity, false, true
+	s.refused = l.refused
+	s.announceLocked()
 }
 
 // release has the agent close its side of the session, or delete it, and lets its

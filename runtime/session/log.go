@@ -79,7 +79,7 @@ func (s *Session) Writes() error {
 func (s *Session) Keep() error {
 	s.saving.Lock() // when the agent has said something, another writes it, too
 	s.mu.Lock()
-	rec, over := s.rec, s.m.life == deleted || s.away != ""
+	rec, over := s.rec, s.noFilesLocked()
 	s.mu.Unlock()
 	var err, logErr error
 	if !over {

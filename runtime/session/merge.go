@@ -110,6 +110,10 @@ func (s *Session) bringIn(l *link) {
 		s.noteSubagentLocked(&n)
 		s.appendMarked(&n)
 	}
+	for _, one := range open.compactions { // likewise
+		n := s.compactionFailed(one.id, "the agent's record has no end of it")
+		s.appendMarked(&n)
+	}
 	title := s.rec.Title
 	s.mu.Unlock()
 	for i := range g.now {

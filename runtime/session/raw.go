@@ -27,19 +27,25 @@ func (s *Session) record(p *agents.Process) {
 		raw.Close()
 		return
 	}
-	s.mu.Lock()
-	before := s.raw
-	s.raw = raw
-	s.mu.Unlock()
-	if before != nil && before != raw {
-		before.Close() // two would write one file
-	}
-	raw.Into(s.set.store.path(s.id), func(err error) {
-		s.logger().Warn("the recording of the agent's traffic has ended", "err", err)
-		s.set.o.Tasks.Go(func() {
-			s.tellUnsupported([]Unsupported{{includeRaw, fmt.Sprintf("the recording has ended, and the session goes on: %v", err)}})
+	gone := s.inFolder(func() error {
+		s.mu.Lock()
+		before := s.raw
+		s.raw = raw
+		s.mu.Unlock()
+		if before != nil && before != raw {
+			before.Close() // two would write one file
+		}
+		raw.Into(s.set.store.path(s.id), func(err error) {
+			s.logger().Warn("the recording of the agent's traffic has ended", "err", err)
+			s.set.o.Tasks.Go(func() {
+				s.tellUnsupported([]Unsupported{{includeRaw, fmt.Sprintf("the recording has ended, and the session goes on: %v", err)}})
+			})
 		})
+		return nil
 	})
+	if gone != nil {
+		raw.Close()
+	}
 }
 
 // Raw returns what was recorded of the agent's traffic, nil when nothing was. The caller
@@ -56,7 +62,12 @@ func (s *Session) Raw(ctx context.Context) (io.ReadCloser, error) {
 			return nil, err
 		}
 	}
-	return traffic.Read(s.set.store.path(s.id))
+	var recorded io.ReadCloser
+	err := s.inFolder(func() (err error) {
+		recorded, err = traffic.Read(s.set.store.path(s.id))
+		return err
+	})
+	return recorded, err
 }
 
 // stopRaw ends the recording, so that nothing is written to the session's folder any more.

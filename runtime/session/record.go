@@ -59,6 +59,9 @@ type record struct {
 	// NotedSeq is the newest event that the record knows. A gateway that was killed wrote more into the log; see
 	// catchUp. It is 0 in records of earlier versions, in which LastSeq stands for it.
 	NotedSeq uint64 `json:"notedSeq,omitempty"`
+	// OpenFrom is the oldest event of what was open then, and the one behind NotedSeq when nothing was: who looks for
+	// what a gateway that was killed has left open reads from there. It is 0 when that is not known.
+	OpenFrom uint64 `json:"openFrom,omitempty"`
 	// BoundSeq is the number up to which the log may have given numbers since, 0 when it
 	// was closed in good order.
 	BoundSeq uint64 `json:"boundSeq,omitempty"`
@@ -211,8 +214,8 @@ func (s *Session) save() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	over := s.m.life == deleted || s.away != "" // it has no files
-	if !over && !s.listed {                     // it is being opened, and is none before that; nobody finds it, so there are no edits
+	over := s.noFilesLocked()
+	if !over && !s.listed { // it is being opened, and is none before that; nobody finds it, so there are no edits
 		s.mu.Unlock()
 		return nil
 	}

@@ -80,5 +80,14 @@ func (s *Session) noteLogLocked(l *journal.Log, end *logEnd) {
 	s.rec.BoundSeq, s.rec.LogEnd = l.Reserved(), end
 	if !s.behind.Load() {
 		s.rec.LastSeq, s.rec.NotedSeq = max(s.rec.LastSeq, l.Last()), l.Appended()
+		s.noteOpenLocked(&s.rec)
+	}
+}
+
+// noteOpenLocked writes into a record, which knows all up to its NotedSeq, from where on the log shows what is open. As long as it
+// is not known what an earlier gateway has left open, that stays what it was.
+func (s *Session) noteOpenLocked(rec *record) {
+	if s.traced {
+		rec.OpenFrom = min(s.openFromLocked(), rec.NotedSeq+1)
 	}
 }

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -176,25 +175,24 @@ func (s *Session) trim(keep journal.Keep) int64 {
 // neededFromLocked returns the oldest event that what goes on in the session needs: 0 for all, as long as its agent opens
 // it, or it stops.
 func (s *Session) neededFromLocked() uint64 {
-	switch {
-	case s.m.life == deleted:
-		return 0
-	case !s.m.busy():
-		return math.MaxUint64
-	case s.m.life != open || s.m.hosting != serving:
+	if s.m.life == deleted || s.m.busy() && (s.m.life != open || s.m.hosting != serving) {
 		return 0
 	}
-	from := uint64(math.MaxUint64)
-	if t := s.m.turn; t != nil {
-		from = t.seq
-	}
+	from := s.openFromLocked()
 	for _, a := range s.asks {
 		from = min(from, a.seq)
 	}
-	for _, c := range slices.Concat(s.calls.open, s.calls.compactions) {
-		from = min(from, c.from)
+	return from
+}
+
+// openFromLocked returns the oldest event of what is open in the log: a turn, a call, a compaction or work in the
+// background.
+func (s *Session) openFromLocked() uint64 {
+	from := s.calls.from()
+	if t := s.m.turn; t != nil && t.seq > 0 {
+		from = min(from, t.seq)
 	}
-	if s.m.alone {
+	if s.notedAlone {
 		from = min(from, s.aloneFrom)
 	}
 	return from

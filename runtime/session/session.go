@@ -36,7 +36,7 @@ type Session struct {
 	logp     atomic.Pointer[journal.Log] // nil until opened
 	end      atomic.Pointer[logEnd]      // what the record says of a log that was not opened; see resting
 	trusted  sync.Once                   // it was compared with the file
-	saving   sync.Mutex                  // orders writes of the record: an older one must not come last
+	saving   sync.Mutex                  // held by who uses the session's folder, but for its log; see inFolder
 	away     string                      // where the files are of a session that is being deleted; saving guards it
 	wroteAt  time.Time                   // when the syncer saved the record last; its own
 
@@ -71,6 +71,7 @@ type Session struct {
 	endTools   context.CancelFunc // of tools
 	notedAlone bool               // as the log has it: the agent works alone
 	aloneFrom  uint64             // the entry of the log that says so
+	traced     bool               // calls, m and notedAlone know all that is open in the log
 	cost       cost
 	said       said               // of its settings, by the agent
 	choosing   int                // requests of clients that set something and that the agent has not answered
@@ -120,6 +121,7 @@ func newSession(set *Set, rec record, h hosting) *Session {
 		s.m.life = closed
 	}
 	s.behind.Store(h == dormant)
+	s.traced, s.rec.OpenFrom = h == starting, min(rec.OpenFrom, rec.NotedSeq+1) // it was edited, or comes from elsewhere
 	s.active.Store(rec.CreatedAt.UnixMilli())
 	if rec.LogEnd != nil {
 		s.end.Store(rec.LogEnd)
@@ -289,6 +291,7 @@ type link struct {
 	options   bool                // and with which options; likewise
 	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; likewise
 	refused   []Unsupported       // and what of the setup it said has no effect; likewise
+	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }
 
@@ -310,6 +313,9 @@ func (l *link) nativeID() string {
 	}
 	return ""
 }
+
+// is reports whether it is the process that has the session under the native id, as nativeID says it.
+func (l *link) is(p *agents.Process, native string) bool { return l.p == p && l.nativeID() == native }
 
 // Flush implements [agents.Receiver]. While the disk takes nothing, the agent
 // waits.
@@ -375,6 +381,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		}
 	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m, s.m.hosting == serving)
+		s.carryLateLocked()
 	}
 	s.append(kind, journal.Everyone, m)
 	s.mu.Unlock()
@@ -392,7 +399,7 @@ func (s *Session) receiveSecond(l *link, m *acp.Message) bool {
 	if m.OfChild() {
 		l.noteChildLocked(m.SessionRaw())
 	}
-	s.calls.noteSecond(m, !m.OfChild())
+	s.calls.noteSecond(m, !m.OfChild(), s.Log().Given()+1)
 	s.append(journal.Second, journal.Everyone, m)
 	return true
 }

@@ -15,6 +15,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -207,7 +208,7 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice) error {
 		if s.m.link == l {
 			now = s.setLocked(before, c, res)
 		}
-		if !late {
+		if !late || s.m.link == l { // what the agent has taken counts, also when it was given up
 			s.rec.choose(now)
 			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
 				kept <- nil
@@ -314,20 +315,32 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 	if l == nil {
 		return nil, nil
 	}
-	for _, c := range list {
+	list = slices.Clone(list)
+	for len(list) > 0 {
+		c := list[0]
+		list = list[1:]
 		info := l.p.Agent().Info()
 		s.mu.Lock()
-		if id := s.rec.option("thought_level"); c.option == waits("thought_level") && id != "" {
-			c.option = id
+		if as := s.rec.asOffered(c); as.method != c.method || as.option != c.option {
+			c = as
 			s.rec.choose(c)
+			s.unsaved = true
 		}
 		rec := s.rec
 		s.mu.Unlock()
 		now, err := currentValue(rec.ConfigOptions, c.option), error(nil)
+		if c.option != "" && now == nil && !c.waited && len(list) > 0 { // it may be there when the agent is set to the others, as to a mode
+			c.waited = true
+			list = append(list, c)
+			continue
+		}
 		switch {
 		case c.method == acp.MethodSessionSetMode && (len(rec.Modes) == 0 || l.modes && rawjson.MemberString(rec.Modes, "currentModeId") == c.id):
 		case c.option != "" && len(rawjson.Elements(rec.ConfigOptions)) == 0: // it may have them later
 			err = acp.Errorf(acp.CodeInternal, "it offers no options now")
+			s.mu.Lock()
+			l.waiting = append(l.waiting, c)
+			s.mu.Unlock()
 		case c.option != "" && now == nil:
 			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
 		case c.option != "" && l.options && bytes.Equal(now, c.value):
@@ -361,6 +374,33 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 		s.unset(field)
 	}
 	return missing, nil
+}
+
+// carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
+// now. What somebody has chosen since counts for more.
+func (s *Session) carryLateLocked() {
+	l := s.m.link
+	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 || len(rawjson.Elements(s.rec.ConfigOptions)) == 0 {
+		return
+	}
+	chosen := s.rec.list()
+	list := slices.DeleteFunc(l.waiting, func(c choice) bool {
+		return !slices.ContainsFunc(chosen, func(now choice) bool { return now.option == c.option && bytes.Equal(now.value, c.value) })
+	})
+	l.waiting = nil
+	if len(list) == 0 {
+		return
+	}
+	s.choosing++
+	s.set.o.Tasks.Go(func() {
+		defer s.EndChoosing()
+		missing, err := s.carry(s.set.o.Life, l, list)
+		if err != nil {
+			s.logger().Debug("set an agent that offers its options late", "err", err)
+		}
+		s.tellUnsupported(missing)
+		_ = s.save()
+	})
 }
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
@@ -404,6 +444,7 @@ func (s *Session) EndChoosing() {
 	defer s.mu.Unlock()
 	if s.choosing--; s.choosing == 0 {
 		s.lookAgainLocked()
+		s.carryLateLocked()
 	}
 }
 
@@ -464,6 +505,58 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		s.Rename(rawjson.MemberString(params, "title"), kept)
 		return
 	}
+	c := choiceOf(method, params)
+	s.mu.Lock()
+	if l := s.m.link; l != nil && !l.is(p, native) {
+		s.mu.Unlock()
+		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
+		return
+	}
+	was := s.rec.choices
+	s.rec.choose(s.setLocked(before, c, res.Result()))
+	s.chosenLocked(was, kept)
+	s.mu.Unlock()
+	s.saveSoon()
+}
+
+// ChoseLate is Chose for an answer that has come behind its time limit: whoever has set it was told that it was not taken, and is told now that it
+// was, as all are.
+func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message) {
+	if method == acp.MethodSessionSetTitle { // the title is the gateway's
+		return
+	}
+	c := choiceOf(method, params)
+	s.mu.Lock()
+	if l := s.m.link; l == nil || !l.is(p, native) {
+		s.mu.Unlock()
+		return
+	}
+	was, modes, options := s.rec.choices, s.rec.Modes, s.rec.ConfigOptions
+	s.rec.choose(s.setLocked(before, c, res.Result()))
+	s.chosenLocked(was, func(err error) {
+		if err != nil {
+			s.logger().Warn("an agent has taken late what it was set to", "method", method, "err", unkept(err))
+		}
+	})
+	if mode, _ := rawjson.Member(s.rec.Modes, "currentModeId"); !bytes.Equal(modes, s.rec.Modes) {
+		s.showLocked(rawjson.Object{}.String("sessionUpdate", "current_mode_update").Raw("currentModeId", mode).End())
+	}
+	if !bytes.Equal(options, s.rec.ConfigOptions) {
+		s.showLocked(rawjson.Object{}.String("sessionUpdate", "config_option_update").Raw("configOptions", s.rec.ConfigOptions).End())
+	}
+	s.mu.Unlock()
+	s.Flush()
+	s.saveSoon()
+}
+
+// showLocked shows everybody an update that the agent might have said itself.
+func (s *Session) showLocked(update []byte) {
+	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
+	s.Log().Append(journal.Update, journal.Everyone, n.Frame())
+}
+
+// choiceOf is what a client sets by a request.
+func choiceOf(method string, params json.RawMessage) choice {
 	c := choice{method: method, option: rawjson.MemberString(params, "configId")}
 	switch method {
 	case acp.MethodSessionSetMode:
@@ -475,17 +568,7 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 		value, _ := rawjson.Member(params, "value")
 		c.value = bytes.Clone(value)
 	}
-	s.mu.Lock()
-	if l := s.m.link; l != nil && (l.p != p || l.nativeID() != native) {
-		s.mu.Unlock()
-		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
-		return
-	}
-	was := s.rec.choices
-	s.rec.choose(s.setLocked(before, c, res.Result()))
-	s.chosenLocked(was, kept)
-	s.mu.Unlock()
-	s.saveSoon()
+	return c
 }
 
 // withOptions returns the agent's answer with the options as they are now: the agent may have

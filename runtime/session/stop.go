@@ -140,9 +140,9 @@ func (s *Session) persist(durably bool) error {
 // putAway gives the session's files another name in one step, under which no start finds them. On an error they are
 // where they were. What readers have not read yet they read at the new place.
 func (s *Session) putAway() error {
-	s.stopRaw()
-	s.saving.Lock() // a write of the record that is under way ends first
+	s.saving.Lock() // what is being written there ends first, and nothing is begun
 	defer s.saving.Unlock()
+	s.stopRaw()
 	s.set.noteDeleted(s.id)
 	err := s.moveFiles()
 	if err != nil && s.born.Load() == nil { // else it is not a session yet, of which nobody knows
@@ -150,6 +150,24 @@ func (s *Session) putAway() error {
 		return problem.Wrap(problem.Unavailable, err, "the files of session %s cannot be removed now: try again", s.id)
 	}
 	return nil
+}
+
+// noFilesLocked reports whether the session is deleted, or about to be: a folder of its name is none of its own. saving
+// is held, too.
+func (s *Session) noFilesLocked() bool { return s.m.life == deleted || s.away != "" }
+
+// inFolder has use read or write the session's folder. Whoever deletes the session waits for it, and has all that come
+// later refused: another session may have the same id by then, and a folder of that name.
+func (s *Session) inFolder(use func() error) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	over := s.noFilesLocked()
+	s.mu.Unlock()
+	if over {
+		return notFound(s.id)
+	}
+	return use()
 }
 
 // moveFiles is putAway for who holds saving.
@@ -181,7 +199,6 @@ func (s *Session) moveFiles() (err error) {
 // are told beside it, when nobody finds it any more.
 func (s *Session) remove() {
 	left := s.retire()
-	s.stopRaw() // one may have begun as the session was kept for the first time
 	s.tellEnd(left, EndInfo{Reason: "deleted"})
 	s.set.removeAway(s.away)
 }

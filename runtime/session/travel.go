@@ -75,6 +75,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 	rec := s.rec
 	if !s.behind.Load() {
 		rec.NotedSeq = s.Log().Appended()
+		s.noteOpenLocked(&rec)
 	}
 	s.mu.Unlock()
 	if len(rec.OwnCredentials) > 0 {
@@ -172,7 +173,12 @@ func (s *Session) Kept(name string) ([]byte, error) {
 		defer s.mu.Unlock()
 		return s.kept[name], nil
 	}
-	return s.set.store.kept(s.id, name)
+	var text []byte
+	err := s.inFolder(func() (err error) {
+		text, err = s.set.store.kept(s.id, name)
+		return err
+	})
+	return text, err
 }
 
 // KeepText keeps a text beside the session, by a plain name.
@@ -186,11 +192,7 @@ func (s *Session) KeepText(name string, text []byte) error {
 		s.kept[name] = text
 		return nil
 	}
-	err := s.set.store.keep(s.id, name, text)
-	if errors.Is(err, fs.ErrNotExist) { // its folder is
-		return problem.New(problem.SessionNotFound, "session %s was deleted", s.id)
-	}
-	return err
+	return s.inFolder(func() error { return s.set.store.keep(s.id, name, text) })
 }
 
 // Arriving reports whether the session has come from another gateway and was not opened

@@ -93,7 +93,7 @@ def collect(tree: ast.Module, imports: dict[str, set[str]]) -> None:
             for alias in node.names:
                 if alias.asname or alias.name not in TWINS:
                     imports.setdefault("." + node.module, set()).add(alias.name + (f" as {alias.asname}" if alias.asname else ""))
-    for name, module in (("Activity", ".activity"), ("TurnResult", ".turn"), ("TerminalExit", ".terminal"), ("Output", ".processes"), ("State", ".client"), ("UpdateListener", ".client"), ("NoticeListener", ".client"), ("Token", ".api"), ("Retry", "._backoff")):
+    for name, module in (("Activity", ".activity"), ("TurnResult", ".turn"), ("TerminalExit", ".terminal"), ("Output", ".processes"), ("State", ".client"), ("UpdateListener", ".client"), ("NoticeListener", ".client"), ("LostListener", ".client"), ("Token", ".api"), ("Retry", "._backoff")):
         imports.setdefault(module, set()).add(name)
 
 

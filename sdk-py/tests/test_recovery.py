@@ -864,3 +864,65 @@ async def test_a_turn_and_its_question_are_asked_about_until_there_is_an_answer(
         await enough.wait()  # an end that is told before is not asked for
         await ask.allow()
         assert "allow" in (await turn).text
+
+
+@SPOKEN
+@asynchronous
+async def test_a_session_that_cannot_be_attached_to_again_is_told_as_lost(gateway: Gateway, version: Any, agent: str) -> None:
+    """Its prompts fail, and what its agent asks is open at the gateway."""
+    refuses = False
+
+    async def look(near: Any, request: dict[str, Any]) -> bool:
+        if not refuses or request.get("method") != "session/resume":
+            return True
+        await near.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32000, "message": "its agent did not start"}}))
+        return False
+
+    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version, retry=QUICK) as client:
+        session = await client.new_session(cwd="/tmp")
+        turn, requests = session.prompt("permission"), client.requests()
+        await anext(requests)
+        lost: asyncio.Future[tuple[str, str, int]] = asyncio.get_running_loop().create_future()
+        client.on_session_lost(lambda session_id, why: lost.set_result((session_id, str(why), len(client.pending()))))
+        refuses = True
+        await between.near.close()
+        assert await lost == (session.id, "its agent did not start", 1)
+        with pytest.raises(RpcError):
+            await turn
+        assert client.pending() == []
+        refuses = False
+        again = await client.resume_session(session.id)
+        await (await anext(requests)).allow()
+        assert (await again.prompt("echo there")).text == "there"
+
+
+@SPOKEN
+@pytest.mark.parametrize("of", ["its own client", "another client"])
+@asynchronous
+async def test_a_prompt_that_waits_at_the_gateway_is_cancelled_and_the_turn_that_it_waits_for_goes_on(gateway: Gateway, version: Any, agent: str, of: str) -> None:
+    prompts, all_sent = 0, asyncio.Event()
+    want = 3 if of == "its own client" else 2
+
+    async def look(near: Any, request: dict[str, Any]) -> bool:
+        nonlocal prompts
+        prompts += request.get("method") == "session/prompt"
+        if prompts == want:
+            all_sent.set()
+        return True
+
+    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        whose = client if of == "its own client" else other
+        session = await client.new_session(cwd="/tmp")
+        if whose is other:
+            await other.resume_session(session.id)
+        first = whose.prompt(session.id, "permission")
+        ask = await anext(whose.requests())
+        while (await other.api.session(session.id))["state"] != "waiting":
+            await asyncio.sleep(0)
+        second, third = session.prompt("echo two"), session.prompt("echo three")
+        await all_sent.wait()
+        await second.cancel()
+        assert ((await second).stop_reason, (await third).stop_reason) == ("cancelled", "cancelled")
+        await ask.allow()
+        assert (await first).stop_reason == "end_turn"
+        assert (await session.prompt("echo four")).text == "four"

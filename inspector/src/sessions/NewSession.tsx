@@ -10,20 +10,15 @@ import { explain, type Explanation } from "../state/explain.js";
 import { conversations, departing, fleet, forms, gateway, router, sessions } from "../state/page.js";
 import { useSelected, useStore } from "../state/store.js";
 import { McpServers } from "./McpServers.js";
+import { modelsOf, type Choice } from "./models.js";
 import { isWritten, noWishes, requestOf, serversFor, type Wishes } from "./wishes.js";
 import { useDrive } from "../app/drive.js";
 import { useWork } from "../app/work.js";
 
-interface Choice {
-  readonly id: string;
-  readonly name: string;
-  readonly description?: string;
-  readonly variants?: readonly string[];
-}
-
 /** What an agent lets a session choose; undefined while it is being asked, empty when it tells nothing. */
 interface Choices {
   readonly models: readonly Choice[] | undefined;
+  readonly why?: string; // the models could not be asked for
   readonly modes: readonly Choice[] | undefined;
   readonly levels: readonly Choice[] | undefined;
 }
@@ -52,7 +47,7 @@ function useFolders(cwd: string): readonly string[] {
 /** What the agent reported, asked for anew where it is not known. */
 function useChoices(agent: Agent | undefined, model: string): Choices {
   const [refreshed, setRefreshed] = useState(false);
-  const [asked, setAsked] = useState<{ readonly agent: string; readonly models: readonly Choice[] }>();
+  const [asked, setAsked] = useState<{ readonly agent: string; readonly models: readonly Choice[]; readonly why?: string }>();
 
   useEffect(() => {
     const done = () => setRefreshed(true);
@@ -63,22 +58,22 @@ function useChoices(agent: Agent | undefined, model: string): Choices {
   const askable = refreshed && agent !== undefined && agent.installed && agent.models === undefined ? agent.id : undefined;
   useEffect(() => {
     if (askable === undefined) return;
-    let current = true;
-    const told = (models: readonly Choice[]) => current && setAsked({ agent: askable, models });
-    gateway.client.listModels({ agent: askable }).then(
-      (list) => told(list.availableModels.map((m) => ({ id: m.modelId, name: m.name ?? m.modelId, ...(m.description ? { description: m.description } : {}), ...(m.variants ? { variants: m.variants } : {}) }))),
-      () => told([]),
-    );
-    return () => {
-      current = false;
-    };
+    const left = new AbortController();
+    const told = (models: readonly Choice[], why?: string) => left.signal.aborted || setAsked({ agent: askable, models, ...(why ? { why } : {}) });
+    void modelsOf(askable, gateway.client, left.signal).then(told, (error: unknown) => {
+      const { title, detail } = explain(error, gateway.get().endpoint);
+      told([], `The agent did not tell its models. ${title}: ${detail}`);
+    });
+    return () => left.abort();
   }, [askable]);
 
   const unknown = agent && !refreshed ? undefined : [];
-  const answer = asked?.agent === agent?.id ? asked?.models : undefined;
+  const mine = asked?.agent === agent?.id ? asked : undefined;
+  const answer = mine?.models;
   const models = agent?.models ?? answer ?? (askable === undefined ? unknown : undefined);
   return {
     models,
+    ...(mine?.why ? { why: mine.why } : {}),
     modes: agent?.modes ?? unknown,
     levels: agent?.thoughtLevels ?? answer?.find((m) => m.id === model)?.variants?.map((id) => ({ id, name: id })) ?? unknown,
   };
@@ -224,7 +219,7 @@ export default function NewSession({ query }: { query: Readonly<Record<string, s
           <datalist id={listId}>{folders.map((f) => <option key={f} value={f} />)}</datalist>
         </div>
         <div className="pair three">
-          <Choose label="Model" value={wishes.model} choices={choices.models} without={without("models")} onChange={(model) => set({ model, variant: "" })} />
+          <Choose label="Model" value={wishes.model} choices={choices.models} why={choices.why} without={without("models")} onChange={(model) => set({ model, variant: "" })} />
           <Choose label="Thought level" value={wishes.variant} choices={choices.levels} without={without("thoughtLevels")} onChange={(variant) => set({ variant })} />
           <Choose label="Mode" value={wishes.mode} choices={choices.modes} without={without("modes")} onChange={(mode) => set({ mode })} />
         </div>
@@ -299,9 +294,9 @@ function agentHint(agent: Agent): string {
 }
 
 /** A choice from what the agent reported, or a free text when it reports nothing. What was chosen or typed before stays. */
-function Choose({ label, value, choices, without, onChange }: { label: string; value: string; choices: readonly Choice[] | undefined; without: string | undefined; onChange: (value: string) => void }) {
+function Choose({ label, value, choices, why, without, onChange }: { label: string; value: string; choices: readonly Choice[] | undefined; why?: string | undefined; without: string | undefined; onChange: (value: string) => void }) {
   const chosen = choices?.find((c) => c.id === value);
-  const hint = choices === undefined ? "The agent is asked what there is." : choices.length === 0 ? "Known when the agent has run once." : chosen?.description;
+  const hint = choices === undefined ? "The agent is asked what there is." : choices.length === 0 ? why ?? "Known when the agent has run once." : chosen?.description;
   return (
     <Field label={label} optional hint={without ?? hint}>
       {(props) =>

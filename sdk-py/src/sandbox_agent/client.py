@@ -37,6 +37,7 @@ UNKNOWN_METHOD = -32601  # the code of the error about a method that the other e
 State: TypeAlias = Literal["idle", "connecting", "open", "reconnecting"]
 UpdateListener: TypeAlias = Callable[[str, SessionUpdate], None]
 NoticeListener: TypeAlias = Callable[[str, "dict[str, Any]"], None]
+LostListener: TypeAlias = Callable[[str, Exception], None]
 
 
 class SandboxAgent:
@@ -93,6 +94,7 @@ class SandboxAgent:
         self._updates: list[UpdateListener] = []
         self._notices: list[NoticeListener] = []
         self._activities: list[Callable[[Activity], None]] = []
+        self._lost_sessions: list[LostListener] = []
         self._states: list[Callable[[str], None]] = []
 
     # -- the connection
@@ -294,13 +296,18 @@ class SandboxAgent:
             if self._live is not wire:
                 return
             self._prompts.fail_of(session_id, e)
-            self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""} if info is None and e.is_not_there else None)
+            if info is None and e.is_not_there:
+                return self._gone(session_id, {"at": datetime.now(timezone.utc).isoformat(), "reason": "deleted", "terminatedBy": ""})
+            self._attached.pop(session_id, None)
+            for listener in list(self._lost_sessions):  # before its requests end: they are still open at the gateway
+                self._tell(listener, session_id, e)
+            self._asks.leave(lambda session: session == session_id)
 
-    def _gone(self, session_id: str, data: dict[str, Any] | None) -> None:
-        """A session has ended while there was no connection, or cannot be followed any more."""
+    def _gone(self, session_id: str, data: dict[str, Any]) -> None:
+        """A session has ended while there was no connection."""
         attached = self._attached.get(session_id)
         self._left(session_id)
-        if data is not None and not (attached and attached.over):
+        if not (attached and attached.over):
             self._notify(ENDED, {"sessionId": session_id, "data": data})
 
     async def _info_of(self, wire: Wire, session_id: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -687,6 +694,12 @@ class SandboxAgent:
         while there was no connection, and the session goes on behind them.
         """
         return _added(self._notices, listener)
+
+    def on_session_lost(self, listener: LostListener) -> Callable[[], None]:
+        """Tells of a session that the client could not attach to again on a new connection, and why: its id and the error. It goes on;
+        the client gets no more of it until it opens it again. The result ends that.
+        """
+        return _added(self._lost_sessions, listener)
 
     def on_state(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Tells of every change of `state`. The result ends that."""

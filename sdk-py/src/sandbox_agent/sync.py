@@ -26,7 +26,7 @@ from ._backoff import Retry
 from .activity import Activity
 from .api import SILENCE, Token
 from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
-from .client import NoticeListener, State, UpdateListener
+from .client import LostListener, NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit
 from .turn import TurnResult
@@ -393,7 +393,7 @@ class Turn:
         return self._loop.run(lambda: self._it.result())
 
     def cancel(self) -> None:
-        """Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`.
+        """Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`. One that it waits for goes on.
 
         A prompt that was not sent yet is not sent any more. Of a turn that is over nothing is ended."""
         return self._loop.run(lambda: self._it.cancel())
@@ -626,6 +626,11 @@ class SandboxAgent:
         `_sandboxagent/session/events_expired` is the client's own: the events `firstSeq` to `lastSeq` of `sessionId` were let go of
         while there was no connection, and the session goes on behind them."""
         return self._loop.call(lambda: self._it.on_notice(listener))
+
+    def on_session_lost(self, listener: LostListener) -> Callable[[], None]:
+        """Tells of a session that the client could not attach to again on a new connection, and why: its id and the error. It goes on;
+        the client gets no more of it until it opens it again. The result ends that."""
+        return self._loop.call(lambda: self._it.on_session_lost(listener))
 
     def on_state(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Tells of every change of `state`. The result ends that."""

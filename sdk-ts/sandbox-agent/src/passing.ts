@@ -30,11 +30,16 @@ export function oldestKept(error: unknown): number | undefined {
   return type === `${prefix}events_expired` && typeof oldestSeq === "number" ? oldestSeq : undefined;
 }
 
-/** What the gateway says of an error, over HTTP or ACP. */
+/** What the gateway says of an error, over HTTP or ACP, also where it is what a POST was answered with that brought a request. */
 function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown; readonly done?: unknown } {
-  const problem = error instanceof ProblemError ? error.problem : error instanceof Error && "data" in error ? error.data : error;
+  const data = (error as { data?: unknown } | undefined)?.data ?? error;
+  const problem = (data as { problem?: unknown } | undefined)?.problem ?? data;
   return typeof problem === "object" && problem !== null ? problem : {};
 }
+
+/** Whether a session may be attached when that is asked once more: also where something before the gateway has answered the POST, such as a proxy. */
+export const attachesLater = (error: unknown): boolean =>
+  passes(error) || (error as { data?: { problem?: { type: string } } | null }).data?.problem?.type.startsWith(prefix) === false;
 
 /** Whether the gateway itself refuses a request for good. What a proxy before it says, with any status, may be otherwise in a moment. */
 export function isFinal(error: unknown): error is ProblemError {

@@ -692,3 +692,61 @@ test.each(overWebSocket)("a session that cannot be attached to again is told of 
   while ((await c.api.session(session.id)).state !== "idle") await wait(5);
   expect((await again.prompt("echo there")).text).toBe("there");
 });
+
+test.each(variants.filter(({ transport }) => transport !== "websocket"))("what something before the gateway answers to a session that is attached again is asked again: version $acpVersion, $agent, $transport", async (options) => {
+  let connection = "";
+  const odd = { "_sandboxagent/session/get": 0, "session/resume": 0 };
+  const name = options.transport === "inline" ? "X-ACP-Connection-Id" : "Acp-Connection-Id";
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    const { method } = typeof init?.body === "string" ? (JSON.parse(init.body) as { method: keyof typeof odd }) : { method: undefined };
+    if (method !== undefined && odd[method] > 0) {
+      odd[method]--;
+      return new Response("no route", { status: 520 });
+    }
+    connection = new Headers(init?.headers).get(name) ?? connection;
+    return globalThis.fetch(input, init);
+  };
+  await using c = new SandboxAgentClient({ baseUrl: gateway.url, ...options, fetch, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  const lost: string[] = [];
+  c.onSessionLost(({ error }) => lost.push(error.message));
+  const session = await c.newSession({ cwd: "/tmp" });
+  expect((await session.prompt("echo one")).text).toBe("one");
+  const said: string[] = [];
+  c.onUpdate(({ update }) => update.sessionUpdate === "agent_message_chunk" && said.push((update.content as { text: string }).text));
+  odd["_sandboxagent/session/get"] = odd["session/resume"] = 2;
+  await globalThis.fetch(`${gateway.url}/v2/rpc`, { method: "DELETE", headers: { [name]: connection } });
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  await (await other.resumeSession({ sessionId: session.id, cwd: "/tmp" })).prompt("echo two");
+  await expect.poll(() => said).toContain("two");
+  expect([odd["session/resume"], lost]).toEqual([0, []]);
+});
+
+test.each(variants.filter(({ transport }) => transport !== "inline").flatMap((options) => [{ ...options, of: "its own client" }, { ...options, of: "another client" }]))("a prompt that waits at the gateway is cancelled, and the turn of $of that it waits for goes on: version $acpVersion, $agent, $transport", async ({ of, ...options }) => {
+  let prompts = 0;
+  const at: [number, () => void][] = [];
+  await using c = new SandboxAgentClient({
+    baseUrl: gateway.url, ...options,
+    onEnvelope: ({ direction, message }) => {
+      if (direction !== "sent" || !("method" in message) || message.method !== "session/prompt") return;
+      prompts++;
+      for (const [n, go] of at) if (n === prompts) go();
+    },
+  });
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  const sent = (n: number) => new Promise<void>((resolve) => at.push([n, resolve]));
+  const [shown, answer] = [later<void>(), later<"allow_once">()];
+  const session = await c.newSession({ cwd: "/tmp" });
+  const mine = of === "its own client";
+  (mine ? c : other).onPermission(() => (shown.resolve(), answer.promise));
+  const first = mine ? session.prompt("permission") : (await other.resumeSession({ sessionId: session.id, cwd: "/tmp" })).prompt("permission");
+  await shown.promise;
+  await expect.poll(async () => (await c.api.session(session.id)).state).toBe("waiting");
+  const both = [sent(mine ? 2 : 1), sent(mine ? 3 : 2)];
+  const [second, third] = [session.prompt("echo two"), session.prompt("echo three")];
+  await Promise.all(both);
+  await second.cancel();
+  expect([(await second).stopReason, (await third).stopReason]).toEqual(["cancelled", "cancelled"]);
+  answer.resolve("allow_once");
+  expect([(await first).stopReason, (await first).text]).toEqual(["end_turn", expect.stringContaining("allow")]);
+  expect((await session.prompt("echo four")).text).toBe("four");
+});

@@ -1,0 +1,143 @@
+package runtime
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// An option that an agent has in one mode only is chosen again in that mode, whenever the agent is started.
+func TestChoose_OptionOfOneMode(t *testing.T) {
+	t.Parallel()
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel)
+	tc.sets(a, "", `"plan"`, optionModel, optionWeb)
+	tc.sets(a, "web", "true", optionModel, optionWeb)
+	for range 2 {
+		tc.ends(a)
+		set := tc.startsWith(a, func(m sent) {
+			if given(m, "modeId") != "" {
+				a.conn().update("n", `{"sessionUpdate":"config_option_update","configOptions":[`+optionModel+`,`+optionWeb+`]}`)
+			}
+			takesAll(m)
+		}, optionModel)
+		if got := strings.Join(set, " "); got != `="plan" "web"=true` {
+			t.Errorf("the agent is set to %q", got)
+		}
+	}
+}
+
+// What an agent is not set to as it is started, since it offers no options then, it is set to when it does, unless it is
+// chosen no more.
+func TestChoose_OptionsThatComeLate(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ since, want string }{
+		"chosen":         {"", `"small"`},
+		"chosen no more": {own(`"model":null`), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel)
+			tc.sets(a, "model", `"small"`, optionModel)
+			tc.ends(a)
+			if set := tc.startsWith(a, takesAll); len(set) > 0 {
+				t.Errorf("the agent is set to %q", set)
+			}
+			if row.since != "" {
+				tc.call("session/load", loadOf("n", "/tmp", row.since))
+			}
+			tc.tells(a, optionModel)
+			if row.want != "" {
+				m := a.nextOf(t, "session/set_config_option")
+				if given(m, "value") != row.want {
+					t.Errorf("the agent is sent %s", m.m.Frame())
+				}
+				a.answer(m, `{}`)
+			}
+			id := tc.request("session/prompt", prompt("n", "x"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		})
+	}
+}
+
+// What an agent has taken behind the time limit clients are told of, and it counts at the next start.
+func TestChoose_AnsweredLate(t *testing.T) {
+	for name, row := range map[string]struct{ method, set, answer, told, member, want string }{
+		"an option": {"session/set_config_option", `"configId":"model","value":"small"`, offeringOptions(strings.Replace(optionModel, `"big"`, `"small"`, 1)), "config_option_update", "configOptions", `"model"="small"`},
+		"a mode":    {"session/set_mode", `"modeId":"plan"`, `{}`, "current_mode_update", "currentModeId", `="plan"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: time.Second})
+				tc := connect(t, r, "")
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+offeringOptions(optionModel)[1:])
+				tc.until(id)
+				if e := tc.callErr(row.method, `{"sessionId":"n",`+row.set+`}`); !strings.Contains(string(e.Data), `"status":504`) {
+					t.Errorf("%v", e)
+				}
+				a.answer(a.nextOf(t, row.method), row.answer)
+				m := tc.next()
+				for ; string(m.UpdateKind()) != row.told; m = tc.next() {
+				}
+				if is, _ := rawjson.Member(m.Update(), row.member); !strings.Contains(string(is), "small") && !strings.Contains(string(is), "plan") {
+					t.Errorf("it is told %s", m.Frame())
+				}
+				tc.ends(a)
+				if set := tc.startsWith(a, takesAll, optionModel); strings.Join(set, " ") != row.want {
+					t.Errorf("the agent is set to %q, want %q", set, row.want)
+				}
+			})
+		})
+	}
+}
+
+// An agent that has had an option for its modes, and has them as such by now, is held to reading all the same.
+func TestLoad_ReadonlyOfAnAgentWithModesInPlaceOfAnOption(t *testing.T) {
+	t.Parallel()
+	const optionMode = `{"id":"how","name":"Mode","category":"mode","type":"select","currentValue":"write","options":[{"value":"write","name":"Write"},{"value":"plan","name":"Plan","description":"Read-only mode"}]}`
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+	a.byHand()
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","configOptions":[`+optionMode+`]}`)
+	set := a.nextOf(t, "session/set_config_option")
+	if given(set, "value") != `"plan"` {
+		t.Fatalf("the agent is sent %s", set.m.Frame())
+	}
+	a.answer(set, `{"configOptions":[`+strings.Replace(optionMode, `"currentValue":"write"`, `"currentValue":"plan"`, 1)+`]}`)
+	if _, res := tc.until(id); res.Err() != nil {
+		t.Fatalf("%s", res.Frame())
+	}
+	for range 2 {
+		tc.ends(a)
+		prompted, opened := tc.begins(t, a, "n")
+		a.answer(opened, offeringOptions(optionModel))
+		var got []string
+		for given := false; !given; {
+			select {
+			case m := <-a.shared:
+				if given = m.m.Method() == acp.MethodSessionPrompt; given {
+					a.answer(m, `{"stopReason":"end_turn"}`)
+				} else {
+					got = append(got, m.m.Method()+" "+rawjson.MemberString(m.m.Params(), "modeId"))
+					a.answer(m, `{}`)
+				}
+			case m := <-tc.frames:
+				if m.IsResponse() {
+					t.Fatalf("it is set to %q, and the prompt is answered with %s", got, m.Frame())
+				}
+			}
+		}
+		if _, res := tc.until(prompted); res.Err() != nil || len(got) == 0 || got[len(got)-1] != `session/set_mode plan` {
+			t.Errorf("it is set to %q, and the prompt is answered with %s", got, res.Frame())
+		}
+	}
+}
