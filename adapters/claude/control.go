@@ -182,13 +182,14 @@ func (s *session) decide(ctx context.Context, r *controlRequest) (answer, error)
 		return answered(q, r, &resp), nil
 	}
 	list := choicesOf(r, s.modeIDs())
+	req := permissionRequest(s.id, r, list)
 	var resp schema.RequestPermissionResponse
-	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(s.id, r, list), &resp); err != nil {
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, req, &resp); err != nil {
 		return answer{}, err
 	}
 	a := chosen(&resp, list)
 	if len(a.Permissions) > 0 {
-		s.keep(func(r *record) { r.allow(a.Permissions) })
+		s.keep(func(known *record) { known.allow(a.Permissions, r.ToolName, req.ToolCall.Kind) })
 	}
 	return a, nil
 }

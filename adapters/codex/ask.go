@@ -178,6 +178,10 @@ func (s *session) decide(ctx context.Context, q *question, t *turn.Turn[work]) (
 		if c.option.Kind == schema.PermissionOptionKindAllowOnce || c.option.Kind == schema.PermissionOptionKindAllowAlways {
 			s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(string(req.ToolCall.ToolCallID)) })
 		}
+		if c.option.Kind == schema.PermissionOptionKindAllowAlways {
+			given := q.grant(string(c.option.OptionID), &req.ToolCall, home(s.a.environ()))
+			s.keep(func(r *record) { r.Granted.Add(given) })
+		}
 		return c.answer, nil
 	}
 	return nil, fmt.Errorf("it chose %q, which was not offered", picked.OptionID)

@@ -66,7 +66,7 @@ type session struct {
 	gated   bool               // the gate is in place
 	calls   map[string]string  // the calls that asks are about, by call
 	open    map[string]openAsk // what the client is asked, by question
-	always  map[string]bool    // what was allowed for the session
+	granted bridge.Grants      // what was allowed for the session
 	set     settings
 	runs    int  // how many have begun
 	retry   bool // Pi will go on by itself
@@ -78,7 +78,7 @@ type session struct {
 func (a *agent) newSession(l *launch) *session {
 	s := &session{
 		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}),
-		calls: map[string]string{}, open: map[string]openAsk{}, always: map[string]bool{},
+		calls: map[string]string{}, open: map[string]openAsk{},
 	}
 	s.dir = filepath.Join(a.o.StateDir, "run", runs.Name())
 	s.set.mode = l.mode
@@ -87,14 +87,6 @@ func (a *agent) newSession(l *launch) *session {
 	s.turns.Watch(bridge.Works(s.ctx, a.peer, func() schema.SessionID { return s.id }))
 	s.tr = newTranslator(l.Cwd, s.textOf)
 	return s
-}
-
-// allowed allows what a client has allowed for the session before. It is called before Pi
-// starts.
-func (s *session) allowed(before record) {
-	for _, rule := range before.Always {
-		s.always[rule] = true
-	}
 }
 
 // textOf returns the text of a file that a tool is about to change.
