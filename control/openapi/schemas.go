@@ -109,6 +109,15 @@ func schemas() openapi3.Schemas {
 		}, "transport", "error", "tools", "moreTools")},
 		"MCPTool":     {Value: object(fields{"name": text("The server's own name of it."), "description": text("Its beginning.")}, "description")},
 		"Instruction": {Value: object(fields{"field": text("What it was given as: instructions, appendSystemPrompt or systemPrompt."), "text": text("Its beginning, without what looks like a key.")})},
+		"PermissionList":       {Value: object(fields{"permissions": list("Permission")})},
+		"ForgottenPermissions": {Value: object(fields{"forgotten": list("Permission")})},
+		"Permission": {Value: object(fields{
+			"id": text("Within the session."), "title": text("What is allowed."), "kind": text("Of the tools that it is about, as in ACP; absent when it is not known."),
+			"givenAt": described(openapi3.NewDateTimeSchema(), "Absent when it is not known."), "key": text("What is allowed, in the agent's own words."),
+			"where": enum("Who keeps it. session: the gateway, with the session. process: the agent's process, as long as it has the session open. file: a file of the user's, which counts in other sessions, too. agent: the agent, in a way of its own.",
+				adapters.GrantInSession, adapters.GrantInProcess, adapters.GrantInFile, adapters.GrantAtAgent),
+			"file": text("That holds it."), "revocable": boolean(), "reason": text("Why it cannot be taken back."),
+		}, "kind", "givenAt", "file", "reason")},
 		"ImportedSession": {Value: object(fields{
 			"session": ref("Session"), "leftOut": described(openapi3.NewArraySchema().WithItems(openapi3.NewStringSchema()), "What the session had and has not here: names of variables and headers, credentials, settings that are not trusted."),
 		})},
