@@ -79,8 +79,10 @@ func grantsIn(t *testing.T, result, member string) string {
 // go of the session by then, and what is asked next waits for another one.
 func TestPermissions_TakenBackBetweenTurns(t *testing.T) {
 	a := &granter{fakeAgent: &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}, list: []adapters.Grant{
-		{ID: "a", Title: "A", Where: adapters.GrantInSession}, {ID: "b", Title: "B", Where: adapters.GrantInSession},
-		{ID: "p", Title: "P", Where: adapters.GrantInProcess}, {ID: "f", Title: "F", Where: adapters.GrantInFile, File: "/f", Reason: "it is in /f"},
+		{ID: "a", Title: "A", Where: adapters.GrantInSession},
+		{ID: "b", Title: "B", Where: adapters.GrantInSession},
+		{ID: "p", Title: "P", Where: adapters.GrantInProcess},
+		{ID: "f", Title: "F", Where: adapters.GrantInFile, File: "/f", Reason: "it is in /f"},
 	}}
 	r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
 	tc, other := connect(t, r, ""), connect(t, r, "")

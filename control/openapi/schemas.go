@@ -107,8 +107,8 @@ func schemas() openapi3.Schemas {
 			"tools":     list("MCPTool"),
 			"moreTools": number("Tools that are not listed here: of all servers together 1024 are."),
 		}, "transport", "error", "tools", "moreTools")},
-		"MCPTool":     {Value: object(fields{"name": text("The server's own name of it."), "description": text("Its beginning.")}, "description")},
-		"Instruction": {Value: object(fields{"field": text("What it was given as: instructions, appendSystemPrompt or systemPrompt."), "text": text("Its beginning, without what looks like a key.")})},
+		"MCPTool":              {Value: object(fields{"name": text("The server's own name of it."), "description": text("Its beginning.")}, "description")},
+		"Instruction":          {Value: object(fields{"field": text("What it was given as: instructions, appendSystemPrompt or systemPrompt."), "text": text("Its beginning, without what looks like a key.")})},
 		"PermissionList":       {Value: object(fields{"permissions": list("Permission")})},
 		"ForgottenPermissions": {Value: object(fields{"forgotten": list("Permission")})},
 		"Permission": {Value: object(fields{
