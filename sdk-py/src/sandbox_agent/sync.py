@@ -25,7 +25,7 @@ from . import turn as _turn
 from ._backoff import Retry
 from .activity import Activity
 from .api import SILENCE, Token
-from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
+from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, Permission, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit
@@ -88,6 +88,16 @@ class Api:
 
     def session(self, session_id: str) -> SessionInfo:
         return self._loop.run(lambda: self._it.session(session_id))
+
+    def session_permissions(self, session_id: str) -> list[Permission]:
+        """What clients have allowed a session's agent for more than one call, the oldest first."""
+        return self._loop.run(lambda: self._it.session_permissions(session_id))
+
+    def forget_permissions(self, session_id: str, permission: str | None=None) -> list[Permission]:
+        """Takes one of these permissions back, or without a `permission` all that can be: the agent asks again. Refused with the
+        problem `conflict` while something goes on in the session. Returns what does not count any more: some agents forget more
+        than they were asked to."""
+        return self._loop.run(lambda: self._it.forget_permissions(session_id, permission))
 
     def session_events(self, session_id: str, *, after: int=0, limit: int=1000, acp: Literal[1, 2]=1) -> EventPage:
         """One page of a session's log, in a version of ACP. In version 2 several events may have one number."""
