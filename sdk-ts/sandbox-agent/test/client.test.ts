@@ -382,7 +382,7 @@ test("what was always allowed is listed, and taken back for all clients", async 
   for (const text of ["permission: allow_always", "permission: allowed before"]) expect((await session.prompt("permission")).text).toBe(text);
   const [permission] = await other.api.sessionPermissions(session.id);
   expect(permission).toMatchObject({ title: "Edit notes.txt", kind: "edit", where: "session", revocable: true });
-  const turn = session.prompt("slow 60000");
+  const turn = session.prompt("slow");
   await expect.poll(async () => (await c.api.session(session.id)).state).toBe("running");
   await expect(c.api.forgetPermissions(session.id, permission!.id)).rejects.toMatchObject({ status: 409 });
   await session.cancel();
