@@ -223,3 +223,24 @@ func TestPermissions_OfAnAgentThatKeepsThemItself(t *testing.T) {
 		t.Errorf("after a restart it is %s", got)
 	}
 }
+
+// What was allowed stays at the gateway where it was: it is not taken along, and not believed.
+func TestPermissions_AreNotTakenAlong(t *testing.T) {
+	a := &fakeAgent{id: "fake"}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+	tc.call("session/new", `{"cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"requestedSessionId":"n"}}}`)
+	const ask = `{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"ever","name":"Always","kind":"allow_always"}]}`
+	tc.answers(tc.asks(a, "1", "session/request_permission", ask), `{"outcome":{"outcome":"selected","optionId":"ever"}}`)
+	if got := tc.allowed("n"); !strings.HasSuffix(got, ":agent!") {
+		t.Fatalf("allowed is %q", got)
+	}
+	there, _ := tc.travels(t, &fakeAgent{id: "fake"}, true, func(record []byte) []byte {
+		if _, has := rawjson.Member(record, "granted"); has {
+			t.Errorf("the record that leaves has %s", record)
+		}
+		return rawjson.SetMember(record, []byte(`[{"id":"x","title":"X","at":"2026-03-04T05:06:07Z","key":"x"}]`), "granted")
+	})
+	if got := there.allowed("n"); got != "" {
+		t.Errorf("there %q is allowed", got)
+	}
+}
