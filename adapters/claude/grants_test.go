@@ -16,7 +16,9 @@ func TestGrants(t *testing.T) {
 	if err := s.Change(id, func(r *record) {
 		r.allow([]suggestion{
 			{Type: "addRules", Behavior: "allow", Rules: []permissionRule{{ToolName: "Bash", Content: "npm test:*"}, {ToolName: "WebFetch"}}},
-			{Type: "addDirectories", Directories: []string{"/more"}}, {Type: "setMode", Mode: modeAcceptEdits}, {Type: "addRules", Behavior: "deny"},
+			{Type: "addDirectories", Directories: []string{"/more"}},
+			{Type: "setMode", Mode: modeAcceptEdits},
+			{Type: "addRules", Behavior: "deny"},
 		}, "Bash", schema.ToolKindExecute)
 	}); err != nil {
 		t.Fatal(err)
