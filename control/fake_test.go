@@ -77,6 +77,32 @@ func (f *fake) Events(_ context.Context, id string, after uint64, limit int) ([]
 	return f.events(after, limit)
 }
 
+func grants() []runtime.Grant {
+	return []runtime.Grant{
+		{ID: "a1", Title: "`make`", Kind: "execute", GivenAt: &when, Key: "Bash(make)", Where: "session", Revocable: true},
+		{ID: "b", Title: "edits", Key: "edits", Where: "file", File: "/f", Reason: "it is in /f"},
+	}
+}
+
+func (f *fake) Permissions(id string) ([]runtime.Grant, error) {
+	if _, err := f.Session(id); err != nil {
+		return nil, err
+	}
+	return grants(), nil
+}
+
+func (f *fake) ForgetPermissions(_ context.Context, id string, ids ...string) ([]runtime.Grant, error) {
+	switch {
+	case id != "s1":
+		return nil, problem.New(problem.SessionNotFound, "session %q was not found", id)
+	case len(ids) == 0 || ids[0] == "a1":
+		return grants()[:1], nil
+	case ids[0] == "b":
+		return nil, problem.New(problem.Conflict, "it is in /f")
+	}
+	return nil, problem.New(problem.NotFound, "there is no %s", ids[0])
+}
+
 func (f *fake) Cleaner(string) (func(string) string, error) {
 	return strings.NewReplacer("hush", "[removed]").Replace, nil
 }

@@ -87,7 +87,7 @@ func TestOpenAPI_SchemasMatchGoTypes(t *testing.T) {
 	}
 	types := map[string]any{
 		"Status": statusBody{}, "Version": versionBody{}, "AgentList": agentsBody{}, "Agent": runtime.AgentInfo{}, "Choice": runtime.Choice{}, "Support": adapters.Support{},
-		"Process": runtime.ProcessInfo{}, "SessionPage": runtime.SessionList{}, "SessionChange": runtime.SessionChange{}, "Cost": runtime.Cost{}, "Use": runtime.Use{}, "Match": runtime.Match{}, "Child": runtime.Child{}, "Session": runtime.SessionInfo{}, "MCPServer": acp.MCPServer{}, "MCPTool": acp.MCPTool{}, "Instruction": runtime.Instruction{}, "ImportedSession": runtime.Imported{},
+		"Process": runtime.ProcessInfo{}, "SessionPage": runtime.SessionList{}, "SessionChange": runtime.SessionChange{}, "Cost": runtime.Cost{}, "Use": runtime.Use{}, "Match": runtime.Match{}, "Child": runtime.Child{}, "Session": runtime.SessionInfo{}, "MCPServer": acp.MCPServer{}, "MCPTool": acp.MCPTool{}, "Instruction": runtime.Instruction{}, "ImportedSession": runtime.Imported{}, "Permission": runtime.Grant{}, "PermissionList": permissionsBody{}, "ForgottenPermissions": forgottenBody{},
 		"InstallRequest": installBody{}, "Installation": install.Installation{}, "InstallResult": install.Result{}, "InstallStatus": install.Status{},
 		"InstallProgress": install.Progress{}, "Attempt": install.Attempt{}, "NewerVersion": install.Newer{}, "Artifact": install.Artifact{}, "Download": install.Download{}, "Verification": install.Verification{},
 		"Report": install.Report{}, "Check": install.Check{},

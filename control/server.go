@@ -31,6 +31,8 @@ type Sessions interface {
 	Raw(ctx context.Context, id string) (io.ReadCloser, error)
 	Cleaner(id string) (func(text string) string, error)
 	FollowEvents(ctx context.Context, id string, after uint64) iter.Seq2[runtime.Event, error]
+	Permissions(id string) ([]runtime.Grant, error)
+	ForgetPermissions(ctx context.Context, id string, ids ...string) (forgotten []runtime.Grant, err error)
 	// Went is where a session went of which only what was left was here, "" for one that was here itself.
 	CloseSession(ctx context.Context, id string) (went string, err error)
 	DeleteSession(ctx context.Context, id string) (went string, err error)
@@ -243,6 +245,9 @@ func (s *Server) routes() *echo.Echo {
 	get("/v2/sessions/:id", s.getSession)
 	e.DELETE("/v2/sessions/:id", s.deleteSession)
 	e.POST("/v2/sessions/:id/close", s.closeSession)
+	get("/v2/sessions/:id/permissions", s.listPermissions)
+	e.DELETE("/v2/sessions/:id/permissions", s.forgetPermissions)
+	e.DELETE("/v2/sessions/:id/permissions/:grant", s.forgetPermission)
 	get("/v2/sessions/:id/events", s.getEvents)
 	get("/v2/sessions/:id/raw", s.getRaw)
 	get("/v2/sessions/:id/transcript", s.getTranscript)

@@ -110,7 +110,7 @@ func (h *Hub) authorize(r *http.Request, route *Route, c *call) error {
 var readable = func() (out []*regexp.Regexp) {
 	for _, path := range []string{
 		"health", "ready", "version", "openapi.json", "agents", "agents/{}", "agents/{}/install",
-		"sessions", "sessions/changes", "sessions/{}", "sessions/{}/events", "sessions/{}/raw", "sessions/{}/transcript",
+		"sessions", "sessions/changes", "sessions/{}", "sessions/{}/events", "sessions/{}/permissions", "sessions/{}/raw", "sessions/{}/transcript",
 		"processes", "processes/config", "processes/{}", "processes/{}/logs",
 	} {
 		out = append(out, regexp.MustCompile("^v2/"+strings.ReplaceAll(regexp.QuoteMeta(path), `\{\}`, `[A-Za-z0-9._~-]+`)+"$"))

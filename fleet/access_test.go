@@ -190,7 +190,7 @@ func TestAccess_ForeignNodeIsAsNone(t *testing.T) {
 var readable = []string{
 	"get /v2/health", "get /v2/ready", "get /v2/version", "get /v2/openapi.json", "get /v2/agents", "get /v2/agents/{agent}",
 	"get /v2/agents/{agent}/install", "get /v2/sessions", "get /v2/sessions/changes", "get /v2/sessions/{id}", "get /v2/sessions/{id}/events",
-	"get /v2/sessions/{id}/raw", "get /v2/sessions/{id}/transcript", "get /v2/processes", "get /v2/processes/config", "get /v2/processes/{id}", "get /v2/processes/{id}/logs", "get /metrics",
+	"get /v2/sessions/{id}/permissions", "get /v2/sessions/{id}/raw", "get /v2/sessions/{id}/transcript", "get /v2/processes", "get /v2/processes/config", "get /v2/processes/{id}", "get /v2/processes/{id}/logs", "get /metrics",
 }
 
 func TestAccess_EveryOperationOfANode(t *testing.T) {

@@ -350,13 +350,15 @@ func TestRPC_NodeIsAway(t *testing.T) {
 			t.Errorf("the list: %s", list)
 		}
 		for method, params := range map[string]string{
-			"session/prompt":             prompt(s, "echo more"),
-			"session/resume":             `{"sessionId":"` + s + `","cwd":"/tmp"}`,
-			"session/close":              `{"sessionId":"` + s + `"}`,
-			"_sandboxagent/session/get":  `{"sessionId":"` + s + `"}`,
-			"session/set_mode":           `{"sessionId":"` + s + `","modeId":"plan"}`,
-			"session/new":                `{"cwd":"/tmp","mcpServers":[]}`,
-			"_sandboxagent/fs/read_file": `{"path":"/x"}`,
+			"session/prompt":                           prompt(s, "echo more"),
+			"session/resume":                           `{"sessionId":"` + s + `","cwd":"/tmp"}`,
+			"session/close":                            `{"sessionId":"` + s + `"}`,
+			"_sandboxagent/session/get":                `{"sessionId":"` + s + `"}`,
+			"session/set_mode":                         `{"sessionId":"` + s + `","modeId":"plan"}`,
+			"_sandboxagent/session/permissions":        `{"sessionId":"` + s + `"}`,
+			"_sandboxagent/session/forget_permissions": `{"sessionId":"` + s + `","all":true}`,
+			"session/new":                              `{"cwd":"/tmp","mcpServers":[]}`,
+			"_sandboxagent/fs/read_file":               `{"path":"/x"}`,
 		} {
 			if m := with.call(method, params); errorKind(m) != "node_offline" {
 				t.Errorf("%s: %s", method, m.Frame())
@@ -422,7 +424,7 @@ func agentMethods(t *testing.T, h *hub) []string {
 // The table is written from what the pages promise.
 var watch = []string{
 	"initialize", "session/list", "session/load", "session/resume",
-	"_sandboxagent/session/detach", "_sandboxagent/session/events", "_sandboxagent/session/get", "_sandboxagent/session/pending",
+	"_sandboxagent/session/detach", "_sandboxagent/session/events", "_sandboxagent/session/get", "_sandboxagent/session/pending", "_sandboxagent/session/permissions",
 }
 
 // What a token does not allow is refused, for each method. What it is not for is as if it

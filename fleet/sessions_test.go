@@ -75,11 +75,19 @@ func TestSessions_AtTheirNode(t *testing.T) {
 		return true
 	})
 
+	check(two,
+		request{http.MethodGet, kept + "/permissions", read, http.StatusOK, `{"permissions":[]}`},
+		request{http.MethodDelete, kept + "/permissions", read, http.StatusForbidden, "scope drive"},
+		request{http.MethodDelete, kept + "/permissions", drive, http.StatusOK, `{"forgotten":[]}`},
+		request{http.MethodDelete, kept + "/permissions/x", drive, http.StatusNotFound, "nothing is allowed"},
+	)
 	n.leave()
 	for _, h := range hubs {
 		h.awaitState("one", fleet.StateOffline)
 		check(h,
 			request{http.MethodPost, kept + "/close", drive, http.StatusServiceUnavailable, "node_offline"},
+			request{http.MethodGet, kept + "/permissions", read, http.StatusServiceUnavailable, "node_offline"},
+			request{http.MethodDelete, kept + "/permissions", drive, http.StatusServiceUnavailable, "node_offline"},
 			request{http.MethodDelete, kept, drive, http.StatusForbidden, "one is not there"},
 		)
 	}

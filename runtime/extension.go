@@ -16,8 +16,8 @@ import (
 
 // extensionMethods are the gateway's own requests, in alphabetical order.
 var extensionMethods = []string{
-	"_sandboxagent/session/detach", "_sandboxagent/session/events", "_sandboxagent/session/get",
-	"_sandboxagent/session/list_models", "_sandboxagent/session/pending",
+	"_sandboxagent/session/detach", "_sandboxagent/session/events", "_sandboxagent/session/forget_permissions", "_sandboxagent/session/get",
+	"_sandboxagent/session/list_models", "_sandboxagent/session/pending", "_sandboxagent/session/permissions",
 	"_sandboxagent/session/set_metadata", "_sandboxagent/session/terminate",
 }
 
@@ -29,7 +29,7 @@ func (r *Runtime) extensions() map[string]any {
 	}
 	return map[string]any{
 		"sessionDetach": true, "sessionEvents": true, "sessionGet": true, "sessionListModels": true,
-		"sessionPending": true, "sessionSetMetadata": true, "sessionTerminate": true,
+		"sessionPending": true, "sessionPermissions": true, "sessionForgetPermissions": true, "sessionSetMetadata": true, "sessionTerminate": true,
 		"sessionEnded": true, "sessionReleased": true, "sessionMcpServers": true, "agentUnparsed": true, "agentInstallProgress": true, "requestQuestion": true, "eventIds": true, "watch": true, "requestedSessionId": true,
 		"files": r.o.Files != nil, "hostTools": r.o.HostTools != nil,
 		"methods": methods,
@@ -82,10 +82,39 @@ func (c *Client) extension(q *viewer.Request, m *acp.Message) {
 		q.Encode(nil, session.ModelsOf(s.About().ConfigOptions))
 	case "_sandboxagent/session/pending":
 		q.Encode(nil, map[string]any{"pending": s.Pending()})
+	case "_sandboxagent/session/permissions":
+		c.r.tasks.Go(func() { q.Encode(nil, map[string]any{"permissions": s.Grants()}) })
+	case "_sandboxagent/session/forget_permissions":
+		c.forgetPermissions(q, m, s)
 	case "_sandboxagent/session/events":
 		own := m.Clone()
 		c.r.tasks.Go(func() { c.events(q, &own, s) })
 	}
+}
+
+// forgetPermissions takes back what a session's agent was allowed. All has to be said: who forgets the ids means some.
+func (c *Client) forgetPermissions(q *viewer.Request, m *acp.Message, s *session.Session) {
+	var p struct {
+		IDs []string `json:"ids"`
+		All bool     `json:"all"`
+	}
+	if err := json.Unmarshal(m.Params(), &p); err != nil {
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "ids and all cannot be read: %s", problem.InJSON(err)))
+		return
+	}
+	if p.All == (len(p.IDs) > 0) {
+		q.Fail(nil, acp.Errorf(acp.CodeInvalidParams, "params must have either ids, a list that is not empty, or all true"))
+		return
+	}
+	await := s.BeginForget(p.IDs) // before the client's next request, such as a prompt
+	c.r.tasks.Go(func() {
+		forgotten, err := await(c.r.ctx)
+		if err != nil {
+			q.Fail(nil, err)
+			return
+		}
+		q.Encode(nil, map[string]any{"forgotten": forgotten})
+	})
 }
 
 // setMetadata gives a session its metadata, or a title, or both.

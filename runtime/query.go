@@ -45,6 +45,25 @@ func (r *Runtime) Raw(ctx context.Context, id string) (io.ReadCloser, error) {
 	return raw, nil
 }
 
+// Permissions lists what clients have allowed a session's agent for more than one call, the oldest first.
+func (r *Runtime) Permissions(id string) ([]Grant, error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, noSession(id)
+	}
+	return s.Grants(), nil
+}
+
+// ForgetPermissions takes some of that back, or all that can be if there are no ids; see
+// [session.Session.BeginForget].
+func (r *Runtime) ForgetPermissions(ctx context.Context, id string, ids ...string) (forgotten []Grant, err error) {
+	s := r.sessions.Find(id)
+	if s == nil {
+		return nil, noSession(id)
+	}
+	return s.BeginForget(ids)(ctx)
+}
+
 // Cleaner returns what takes secrets out of texts of a session: what looks like a key, its own
 // credentials, and the values of variables that are called keys.
 func (r *Runtime) Cleaner(id string) (func(text string) string, error) {

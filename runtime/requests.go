@@ -103,6 +103,7 @@ func (c *Client) cancelRequest(ctx context.Context, m *acp.Message) {
 var watching = map[string]bool{
 	acp.MethodInitialize: true, acp.MethodSessionList: true, acp.MethodSessionLoad: true, acp.MethodSessionResume: true,
 	"_sandboxagent/session/detach": true, "_sandboxagent/session/events": true, "_sandboxagent/session/get": true, "_sandboxagent/session/pending": true,
+	"_sandboxagent/session/permissions": true,
 }
 
 // request registers the request and handles it.

@@ -22,6 +22,7 @@ type (
 	Match       = session.Match
 	Retention   = session.Retention
 	Instruction = session.Instruction
+	Grant       = session.Grant
 
 	Catalog   = agents.Catalog
 	HostTools = session.HostTools

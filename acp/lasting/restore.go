@@ -427,7 +427,7 @@ var repeatable = map[string]bool{
 	acp.MethodAuthenticate: true, acp.MethodLogout: true, version.MethodAuthLogin: true, version.MethodAuthLogout: true,
 	acp.MethodInitialize:        true,
 	"_sandboxagent/session/get": true, "_sandboxagent/session/events": true, methodPending: true,
-	"_sandboxagent/session/list_models": true, "_sandboxagent/session/set_metadata": true,
+	"_sandboxagent/session/list_models": true, "_sandboxagent/session/permissions": true, "_sandboxagent/session/set_metadata": true,
 	methodDetach: true, "_sandboxagent/session/terminate": true,
 	"_sandboxagent/fs/stat": true, "_sandboxagent/fs/read_file": true, "_sandboxagent/fs/list_entries": true,
 }

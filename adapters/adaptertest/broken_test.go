@@ -76,6 +76,7 @@ var broken = []struct {
 		}
 	}},
 	{"permission-allow", "not done", func(f *fake) { answers(f, "yes", "failed", schema.StopReasonEndTurn) }},
+	{"permission-allow", "allowed for ever", func(f *fake) { f.granted = []adapters.Grant{{ID: "a"}} }},
 	{"permission-reject", "done all the same", func(f *fake) { answers(f, "no", "completed", schema.StopReasonEndTurn) }},
 	{"permission-cancelled", "done all the same", func(f *fake) { answers(f, "", "completed", schema.StopReasonCancelled) }},
 	{"permission-cancelled", "a regular end", func(f *fake) { answers(f, "", "failed", schema.StopReasonEndTurn) }},

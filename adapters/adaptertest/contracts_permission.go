@@ -8,6 +8,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
 )
 
 // ask is a permission request that waits for an answer.
@@ -78,6 +79,21 @@ func (s *suite) permissionAllow(t testing.TB) {
 	a.says(s.Prompts.Ask.Says)
 	if got := a.status(); got != schema.ToolCallStatusCompleted {
 		a.c.fatalf("the allowed tool call is %q, want %s", got, schema.ToolCallStatusCompleted)
+	}
+	s.grants(a)
+}
+
+// grants: what was allowed once is none of what is listed as always allowed.
+func (s *suite) grants(a *ask) {
+	a.c.t.Helper()
+	g, lists := s.Adapter.(adapters.Granter)
+	if !lists {
+		return
+	}
+	o := s.Options
+	o.StateDir, o.Logger = s.state, discard
+	if list := g.Grants(o, string(a.session)); len(list) > 0 {
+		a.c.fatalf("what was allowed once counts as %+v", list)
 	}
 }
 

@@ -34,6 +34,7 @@ type fake struct {
 	behind  func(c *fakeConn, p *fakeTurn, option string) // an answer behind the end of its turn
 	serve   func(command string)                          // starts an MCP server and waits for its end
 	left    func(c *fakeConn, session string, open []string)
+	granted []adapters.Grant
 	deaf    bool // its tap is told of nothing
 	mute    bool // its tap is not told of what comes from the agent
 
@@ -48,6 +49,10 @@ var (
 	_ adapters.Adapter = (*fake)(nil)
 	_ acp.Conn         = (*fakeConn)(nil)
 )
+
+func (f *fake) Grants(adapters.Options, string) []adapters.Grant { return f.granted }
+
+func (f *fake) Forget(adapters.Options, string, []string) error { return nil }
 
 func (f *fake) Info() adapters.Info {
 	row := adapters.Features{}

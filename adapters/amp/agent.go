@@ -149,7 +149,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	known, made := a.store.Load(string(id))
 	s.thread, s.said = string(id), true
 	if made {
-		s.thread, s.said = known.Thread, known.Said
+		s.thread, s.said, s.granted = known.Thread, known.Said, known.Granted
 		s.mode = bridge.FirstOf(l.mode, known.Mode)
 	}
 	s.title.Given(s.said)

@@ -7,6 +7,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 )
 
@@ -91,23 +92,25 @@ func (s *session) announced(ctx context.Context, id string) {
 
 // answer finds the answer; stop says that the client wants the turn to end.
 func (s *session) answer(ctx context.Context, r *request, c *tool) (a reply, stop bool) {
-	key, _ := grant(s.cwd, r)
+	key, name := grant(s.cwd, r)
 	s.mu.Lock()
-	known := key != "" && s.granted[key]
+	known := key != "" && s.granted.Has(key)
 	id := s.id
 	s.mu.Unlock()
 	if known || s.l.permit == permitWrite && slices.Contains(edits, r.Tool) && key != "" {
 		return reply{Allow: true}, false
 	}
 	var resp schema.RequestPermissionResponse
-	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(id, s.cwd, r, c), &resp); err != nil {
+	req := permissionRequest(id, s.cwd, r, c)
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, req, &resp); err != nil {
 		return reply{Reason: "Nobody answered whether this may be done: " + err.Error()}, false
 	}
 	a, always, stop := chosen(&resp)
 	if always && key != "" {
 		s.mu.Lock()
-		s.granted[key] = true
+		s.granted.Add(bridge.Given(key, name, req.ToolCall.Kind))
 		s.mu.Unlock()
+		s.keep()
 	}
 	return a, stop
 }

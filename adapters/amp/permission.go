@@ -153,7 +153,7 @@ func grantCommand(cwd string, raw json.RawMessage) (key, name string) {
 	if dir = resolved(dir); dir != resolved(cwd) {
 		name += " in " + dir
 	}
-	return "Bash " + dir + "\x00" + command, name
+	return "Bash " + dir + "\x00" + bridge.CommandKey(command), name
 }
 
 // guarded reports whether a file is sensitive, or outside of cwd.

@@ -49,14 +49,14 @@ type session struct {
 	thread  string
 	said    bool // the thread has something to go on with
 	mode    string
-	granted map[string]bool
+	granted bridge.Grants
 	lines   chan struct{} // closed and replaced with each line
 	closed  bool          // its end is wanted
 }
 
 func (a *agent) newSession(id schema.SessionID, l *launch) *session {
 	s := &session{
-		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, granted: map[string]bool{}, mode: l.mode, lines: make(chan struct{}),
+		a: a, id: id, cwd: l.Cwd, log: a.log, l: l, mode: l.mode, lines: make(chan struct{}),
 		dir: filepath.Join(a.o.StateDir, "run", runs.Name()),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -218,7 +218,7 @@ func (s *session) keep() {
 	open := s.tr.open()
 	s.out.Unlock()
 	s.mu.Lock()
-	now := record{Cwd: s.cwd, Thread: s.thread, Said: s.said, Mode: s.mode, Open: open}
+	now := record{Cwd: s.cwd, Thread: s.thread, Said: s.said, Mode: s.mode, Open: open, Granted: s.granted}
 	id := s.id
 	s.mu.Unlock()
 	if id == "" {

@@ -16,6 +16,21 @@ type record struct {
 	// Open are the calls that have no end. When the gateway is killed, nobody else
 	// tells of theirs.
 	Open []string `json:"open,omitempty"`
+	// Granted is what the client has allowed for the session, as [grant] names it.
+	Granted bridge.Grants `json:"granted,omitempty"`
+}
+
+var _ adapters.Granter = Adapter{}
+
+// Grants implements [adapters.Granter].
+func (Adapter) Grants(o adapters.Options, session string) []adapters.Grant {
+	r, _ := newStore(o.StateDir).Load(session)
+	return r.Granted.List()
+}
+
+// Forget implements [adapters.Granter].
+func (Adapter) Forget(o adapters.Options, session string, ids []string) error {
+	return newStore(o.StateDir).Change(session, func(r *record) { r.Granted.Forget(ids) })
 }
 
 // Recorded implements [adapters.Recorder].

@@ -26,12 +26,8 @@ func (a *agent) cancelCall(ctx context.Context, params json.RawMessage) (any, er
 	if task == "" {
 		return nil, bridge.NotCancellable(call)
 	}
-	return nil, s.stopTask(ctx, task)
-}
-
-func (s *session) stopTask(ctx context.Context, task string) error {
-	_, err := s.control(ctx, map[string]string{"subtype": "stop_task", "task_id": task})
-	return err
+	_, err = s.control(ctx, map[string]string{"subtype": "stop_task", "task_id": task})
+	return nil, err
 }
 
 // taskOf returns the task that a call runs, "" for none.

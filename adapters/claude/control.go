@@ -190,7 +190,7 @@ func (s *session) spared(id string, r *controlRequest) bool {
 }
 
 // answer finds the answer to a question and gives it, unless the question was
-// withdrawn.
+// withdrawn. The reader may wait for what the client is told, and not for what is written to the program.
 func (s *session) answer(ctx context.Context, id string, r *controlRequest) {
 	switch r.Subtype {
 	case "can_use_tool":
@@ -214,12 +214,16 @@ func (s *session) answer(ctx context.Context, id string, r *controlRequest) {
 		}
 		s.respond(id, a)
 	case "elicitation":
-		if resp := s.elicit(ctx, r); ctx.Err() == nil {
+		resp := s.elicit(ctx, r)
+		s.asks.Told(id)
+		if ctx.Err() == nil {
 			s.respond(id, resp)
 		}
 	case "request_user_dialog":
+		s.asks.Told(id)
 		s.respond(id, map[string]string{"behavior": "cancelled"})
 	default:
+		s.asks.Told(id)
 		s.refuse(id, "this host does not know %s", r.Subtype)
 	}
 }
@@ -234,13 +238,14 @@ func (s *session) decide(ctx context.Context, r *controlRequest) (answer, error)
 		return answered(q, r, &resp), nil
 	}
 	list := choicesOf(r, s.modeIDs())
+	req := permissionRequest(s.id, r, list)
 	var resp schema.RequestPermissionResponse
-	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, permissionRequest(s.id, r, list), &resp); err != nil {
+	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, req, &resp); err != nil {
 		return answer{}, err
 	}
 	a := chosen(&resp, list)
 	if len(a.Permissions) > 0 {
-		s.keep(func(r *record) { r.allow(a.Permissions) })
+		s.keep(func(known *record) { known.allow(a.Permissions, r.ToolName, req.ToolCall.Kind) })
 	}
 	return a, nil
 }

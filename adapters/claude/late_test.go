@@ -2,10 +2,12 @@ package claude
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -341,4 +343,38 @@ func TestTake_RestsWithoutAResult(t *testing.T) {
 	if s.turns.Busy() {
 		t.Error("it still works")
 	}
+}
+
+// declines is a client that gives no answer to a form.
+type declines struct{ acp.Peer }
+
+func (declines) Ask(_ context.Context, _ string, _, resp any) error {
+	return json.Unmarshal([]byte(`{"action":"cancel"}`), resp)
+}
+
+// The program takes an answer no more, and had withdrawn the question: the reader comes to the program's end.
+func TestAsked_AnswerThatCannotBeWritten(t *testing.T) {
+	child, err := bridge.Start(t.Context(), process.Spec{Path: "/bin/true"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = child.End(process.Ladder{})
+	a := &agent{peer: declines{}, log: slog.New(slog.DiscardHandler)}
+	s := a.newSession("S", t.TempDir())
+	s.child = child
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		s.take(&event{Type: "control_request", RequestID: "q", Request: []byte(`{"subtype":"elicitation","mcp_server_name":"x","message":"m","mode":"form"}`)})
+		s.take(&event{Type: "control_cancel_request", RequestID: "q"})
+		s.take(&event{Type: "system", Subtype: "session_state_changed", CommandState: "idle"})
+		close(s.ended)
+	}()
+	select {
+	case <-read:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the reader waits for what only it can end")
+	}
+	s.stop()
+	s.work.Wait()
 }

@@ -84,10 +84,10 @@ func (l *launch) permissionMode(mode string, bypass bool) {
 // the settings: commands may hold secrets.
 func (l *launch) chosen(r record) []string {
 	var args []string
-	if len(r.Rules) > 0 && l.PermissionMode != "readonly" { // what is not allowed already is denied then
-		l.allowed(r.Rules)
+	if rules := r.rules(); len(rules) > 0 && l.PermissionMode != "readonly" { // what is not allowed already is denied then
+		l.allowed(rules)
 	}
-	for _, d := range r.Folders {
+	for _, d := range r.folders() {
 		args = append(args, "--add-dir", d)
 	}
 	if mode := r.Again(l.PermissionMode); mode != "" && (mode != modeBypass || flagOf(l.args, "--allow-dangerously-skip-permissions") != "") {

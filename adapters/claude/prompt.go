@@ -36,7 +36,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error {
 			left := s.leftBehind()
 			s.mu.Lock()
-			t.Work.left, s.hushed = left, false
+			t.Work.left = left
 			s.mu.Unlock()
 			s.emit(func(*translator) []schema.SessionUpdate { return s.title.Of(r.Prompt) })
 			line := map[string]any{
@@ -96,44 +96,24 @@ func (s *session) interrupt(ctx context.Context, t *turn.Turn[work]) {
 	s.breakOff(ctx)
 }
 
-// Cancel ends a turn that nobody prompted, and what turns have left behind. Prompts watch acp.TurnCancelled: beside one of them what
-// earlier ones have left behind goes on.
+// Cancel ends a turn that nobody prompted. Prompts watch acp.TurnCancelled. What turns have left in the background goes on.
 func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	s, err := a.sessions.Get(n.SessionID)
 	if err != nil {
 		return err
-	}
-	var left map[string]bool
-	if release, ok := s.turns.Pause(); ok {
-		left = s.leftBehind()
-		release()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	for task := range left {
-		s.stopped[task] = true
-		s.work.Go(func() {
-			if err := s.stopTask(s.ctx, task); err != nil { // it may have ended
-				s.log.Debug("stop a task", "session", s.id, "err", err)
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				delete(s.stopped, task)
-			}
+	s.work.Go(func() { // what is cancelled next does not wait for it
+		s.turns.StopOwn(s.ctx, cancelBound, s.breakOff, func() {
+			s.log.Warn("what claude does by itself did not end, so its process is ended", "session", s.id)
+			s.halt()
 		})
-	}
-	s.work.Go(s.stopOwn) // what is cancelled next does not wait for it
-	return nil
-}
-
-// stopOwn ends what the program does by itself.
-func (s *session) stopOwn() {
-	s.turns.StopOwn(s.ctx, cancelBound, s.breakOff, func() {
-		s.log.Warn("what claude does by itself did not end, so its process is ended", "session", s.id)
-		s.halt()
 	})
+	return nil
 }
 
 // leftBehind returns the tasks that go on: subagents, and commands that take long.
@@ -185,17 +165,10 @@ func (s *session) observe(e *event) {
 	begins := e.Type == "stream_event" && e.Parent == "" && e.Event != nil && e.Event.Type == "message_start"
 	starts := begins || e.Type == "system" && e.Subtype == "init" // the model may let its first message wait for long
 	s.runs = starts || s.runs && e.Type != "result"
-	if e.Subtype == "task_notification" && s.stopped[e.TaskID] {
-		delete(s.stopped, e.TaskID)
-		s.hushed = true
-	}
 	t := s.turns.Current()
 	switch {
 	case t == nil && starts:
 		s.turns.Own("")
-		if s.hushed {
-			s.work.Go(s.stopOwn)
-		}
 	case t == nil:
 		if e.Type == "result" && e.IsError && len(s.calls) > 0 {
 			s.failed = strings.Join(e.Errors, "; ")
@@ -245,7 +218,6 @@ func (s *session) settle(e *event) {
 func (s *session) rests() {
 	s.mu.Lock()
 	s.runs = false
-	s.hushed = s.hushed && len(s.stopped) > 0
 	s.mu.Unlock()
 	s.dropOwn()
 	s.turns.OwnOver("")

@@ -61,10 +61,6 @@ type session struct {
 	tries  int    // refused attempts after which credentials are bad
 	closed bool   // its end is wanted
 	runs   bool   // the program works on a prompt, or on something of its own
-	// stopped are the tasks that a cancel ends. The program tells the model of each, in a run of its own: nobody wants those, until it
-	// rests, or is prompted. hushed says that they are ended.
-	stopped map[string]bool
-	hushed  bool
 
 	statuses map[string]string // of the MCP servers, as they were told last
 	refused  map[string]string // why it did not take some of the session's
@@ -73,7 +69,7 @@ type session struct {
 func (a *agent) newSession(id schema.SessionID, cwd string) *session {
 	s := &session{
 		a: a, id: id, cwd: cwd, log: a.log, ended: make(chan struct{}),
-		calls: map[string]call{}, askers: map[string]*controlRequest{}, stopped: map[string]bool{},
+		calls: map[string]call{}, askers: map[string]*controlRequest{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.turns = turn.New[work](s.ctx)

@@ -1,8 +1,9 @@
 package claude
 
 import (
-	"slices"
+	"strings"
 
+	"sandboxagent.dev/sandbox-agent/acp/schema"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
@@ -27,33 +28,74 @@ type record struct {
 	Cost   float64 `json:"cost,omitempty"` // so far, in USD
 	// What the client has allowed for the session: rules in the form of the program's
 	// settings, and folders. The program forgets these, too.
+	Granted bridge.Grants `json:"granted,omitempty"`
+	// Earlier versions had them here.
 	Rules   []string `json:"rules,omitempty"`
 	Folders []string `json:"folders,omitempty"`
 }
 
-// maxAllowed bounds the rules, and the folders, that are remembered: of more the oldest
-// are asked about again.
-const maxAllowed = 256
+// What begins the keys of grants.
+const (
+	ruleKey   = "rule "
+	folderKey = "folder "
+)
 
-// allow notes what a client has allowed for the session.
-func (r *record) allow(list []suggestion) {
-	add := func(to []string, one string) []string {
-		if one == "" || slices.Contains(to, one) {
-			return to
-		}
-		to = append(to, one)
-		return to[max(0, len(to)-maxAllowed):]
+// Upgrade takes over what an earlier version has written.
+func (r *record) Upgrade() {
+	for _, rule := range r.Rules {
+		r.Granted.Add(bridge.Grant{Key: ruleKey + rule, Title: bridge.OneLine(rule)})
 	}
+	for _, d := range r.Folders {
+		r.Granted.Add(bridge.Grant{Key: folderKey + d, Title: folderTitle(d)})
+	}
+	r.Rules, r.Folders = nil, nil
+}
+
+func folderTitle(dir string) string { return "access to " + bridge.OneLine(dir) }
+
+// allow notes what a client has allowed for the session, with a call of a tool.
+func (r *record) allow(list []suggestion, tool string, kind schema.ToolKind) {
 	for _, s := range list {
 		if s.Type == "addRules" && s.Behavior == "allow" {
 			for _, rule := range s.Rules {
-				r.Rules = add(r.Rules, ruleName(rule))
+				of := kind
+				if rule.ToolName != tool {
+					of = ""
+				}
+				name := ruleName(rule)
+				r.Granted.Add(bridge.Given(ruleKey+name, bridge.OneLine(name), of))
 			}
 		}
 		for _, d := range s.Directories {
-			r.Folders = add(r.Folders, d)
+			r.Granted.Add(bridge.Given(folderKey+d, folderTitle(d), ""))
 		}
 	}
+}
+
+// rules are the rules that a client has allowed, and folders the folders.
+func (r *record) rules() []string   { return r.granted(ruleKey) }
+func (r *record) folders() []string { return r.granted(folderKey) }
+
+func (r *record) granted(prefix string) (out []string) {
+	for _, one := range r.Granted {
+		if name, ok := strings.CutPrefix(one.Key, prefix); ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+var _ adapters.Granter = Adapter{}
+
+// Grants implements [adapters.Granter].
+func (Adapter) Grants(o adapters.Options, session string) []adapters.Grant {
+	r, _ := newStore(o.StateDir).Load(session)
+	return r.Granted.List()
+}
+
+// Forget implements [adapters.Granter]. The program has what was allowed in its memory, and is told of the rest as it starts.
+func (Adapter) Forget(o adapters.Options, session string, ids []string) error {
+	return newStore(o.StateDir).Change(session, func(r *record) { r.Granted.Forget(ids) })
 }
 
 // newest is the native id that continues the session.

@@ -203,6 +203,10 @@ func (s *session) decide(ctx context.Context, id jsonrpc2.ID, q *question, t *tu
 		if c.option.Kind == schema.PermissionOptionKindAllowOnce || c.option.Kind == schema.PermissionOptionKindAllowAlways {
 			s.emit(func(t *translator) []schema.SessionUpdate { return t.allowed(string(req.ToolCall.ToolCallID)) })
 		}
+		if c.option.Kind == schema.PermissionOptionKindAllowAlways {
+			given := q.grant(string(c.option.OptionID), &req.ToolCall, home(s.a.environ()))
+			s.keep(func(r *record) { r.Granted.Add(given) })
+		}
 		return c.answer, nil
 	}
 	return nil, fmt.Errorf("it chose %q, which was not offered", picked.OptionID)

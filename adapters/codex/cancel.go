@@ -63,20 +63,6 @@ func (t *translator) processOf(call schema.ToolCallID) (thread, process string) 
 	return "", ""
 }
 
-// command is one that runs.
-type command struct{ thread, process string }
-
-// commands returns those that run, of subagents too.
-func (t *translator) commands() []command {
-	var out []command
-	for _, id := range t.order {
-		if s := t.items[id]; !s.over && s.item.Type == "commandExecution" && s.item.Process != "" {
-			out = append(out, command{s.thread, s.item.Process})
-		}
-	}
-	return out
-}
-
 // endThread breaks off the turn of a subagent, and ends the commands that it runs. The error
 // is that of the turn; a subagent without one may have commands that run.
 func (s *session) endThread(ctx context.Context, thread string) error {

@@ -139,8 +139,16 @@ func livePermissions(t *testing.T, w *world) {
 			t.Errorf("%s: the call is %s", one.option, call.Status)
 		}
 	}
-	if rules := w.Read(filepath.Join(w.Home, ".codex/rules/default.rules")); !strings.Contains(rules, "touch") {
+	rules := filepath.Join(w.Home, ".codex/rules/default.rules")
+	if rules := w.Read(rules); !strings.Contains(rules, "touch") {
 		t.Errorf("the rule that was chosen is not there: %s", rules)
+	}
+	var granted []string
+	for _, g := range (Adapter{}).Grants(adapters.Options{StateDir: w.State}, string(id)) {
+		granted = append(granted, string(g.Where)+" "+g.Kind+" "+g.Title+" "+g.File)
+	}
+	if want := []string{"process execute `touch " + filepath.Join(w.Cwd, "b") + "` ", "file execute commands that begin with touch " + filepath.Join(w.Cwd, "c") + " " + rules}; !slices.Equal(granted, want) {
+		t.Errorf("granted is %q, want %q", granted, want)
 	}
 }
 

@@ -3,6 +3,7 @@ package codex
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -248,7 +249,7 @@ func TestFork_KeepsWhatWasChosen(t *testing.T) {
 	if _, err := a.ForkSession(t.Context(), &schema.ForkSessionRequest{SessionID: origin, Cwd: "/tmp"}); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := a.store.Load(fork); got != want {
+	if got, _ := a.store.Load(fork); !reflect.DeepEqual(got, want) {
 		t.Errorf("the fork is kept as %+v", got)
 	}
 	for _, one := range a.sessions {

@@ -2,6 +2,7 @@ package codex
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -67,7 +68,7 @@ func (q *question) choices() []choice {
 			out = append(out, offer("allow_session", "Allow in this session", always, elicited("accept", map[string]string{"persist": "session"})))
 		}
 		if q.Meta != nil && slices.Contains(q.Meta.Persist, "always") {
-			out = append(out, offer("allow_rule", "Always allow, in all sessions", always, elicited("accept", map[string]string{"persist": "always"})))
+			out = append(out, offer(optionRule, "Always allow, in all sessions", always, elicited("accept", map[string]string{"persist": "always"})))
 		}
 		return append(out, offer("reject_once", "Reject", reject, elicited("decline", nil)))
 	}
@@ -77,11 +78,50 @@ func (q *question) choices() []choice {
 	}
 	if len(q.Amendment) > 0 {
 		name := "Always allow commands that begin with " + bridge.OneLine(strings.Join(q.Amendment, " ")) + ", in all sessions"
-		out = append(out, offer("allow_rule", name, always, decision(map[string]any{
+		out = append(out, offer(optionRule, name, always, decision(map[string]any{
 			"acceptWithExecpolicyAmendment": map[string]any{"execpolicy_amendment": q.Amendment},
 		})))
 	}
 	return append(out, offer("reject_once", "Reject", reject, decision("decline")))
+}
+
+// optionRule is the option that is written to a file of codex's.
+const optionRule = "allow_rule"
+
+// grant is what the client allows with an option for longer than a turn. call is how it was shown, home is codex's folder.
+func (q *question) grant(option string, call *schema.ToolCallUpdate, home string) bridge.Grant {
+	title := ""
+	if call.Title != nil {
+		title = *call.Title
+	}
+	var key []string
+	switch q.Method {
+	case "mcpServer/elicitation/request":
+		key, title = []string{"mcp", q.Server}, "the MCP server "+bridge.OneLine(q.Server)
+		if q.Meta != nil && q.Meta.Tool != "" {
+			key, title = append(key, q.Meta.Tool), bridge.OneLine(q.Meta.Tool+" of the MCP server "+q.Server)
+		}
+	case "item/permissions/requestApproval":
+		key = []string{"permissions", string(q.Permissions)}
+	case "item/commandExecution/requestApproval":
+		command := commandOf(q.Command, q.Actions)
+		key, title = []string{"command", q.Cwd, bridge.CommandKey(command)}, "`"+bridge.OneLine(command)+"`"
+	default: // edits: codex says only which call it is
+		key = []string{"edits", bridge.CommandKey(title), q.ItemID}
+	}
+	if option != optionRule {
+		g := bridge.Given(strings.Join(key, " "), title, call.Kind)
+		g.Process = true
+		return g
+	}
+	file := filepath.Join(home, "config.toml")
+	if len(q.Amendment) > 0 {
+		key = append([]string{"prefix_rule"}, string(encoded(q.Amendment)))
+		title, file = "commands that begin with "+bridge.OneLine(strings.Join(q.Amendment, " ")), filepath.Join(home, "rules", "default.rules")
+	}
+	g := bridge.Given(strings.Join(key, " "), title, call.Kind)
+	g.File = file
+	return g
 }
 
 // permission is the request for the client, with what can be answered.

@@ -72,8 +72,7 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 	return nil
 }
 
-// Cancel ends turns that nobody prompted, and what turns have left behind. Prompts watch acp.TurnCancelled: beside one of them what
-// earlier ones have left behind goes on.
+// Cancel ends turns that nobody prompted. Prompts watch acp.TurnCancelled. What turns have left in the background goes on.
 func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	s, err := a.session(n.SessionID)
 	if err != nil {
@@ -87,37 +86,11 @@ func (a *agent) Cancel(_ context.Context, n *schema.CancelNotification) error {
 	if alone {
 		s.dropAsksOf(nil)
 	}
-	threads, commands := s.leftBehind()
 	release()
-	// Codex may take long to answer, and cancels of other sessions come behind this one.
 	if alone {
-		s.nudge(nil)
-	}
-	if len(threads)+len(commands) > 0 {
-		s.beside(func() { s.endLeft(threads, commands) })
+		s.nudge(nil) // codex may take long to answer, and cancels of other sessions come behind this one
 	}
 	return nil
-}
-
-// leftBehind returns the threads of subagents that work, and the commands that run.
-func (s *session) leftBehind() (threads map[string]bool, commands []command) {
-	s.out.Lock()
-	defer s.out.Unlock()
-	threads = map[string]bool{}
-	for _, thread := range s.tr.working(s.tr.all()) {
-		threads[thread] = true
-	}
-	return threads, s.tr.commands()
-}
-
-// endLeft ends what leftBehind has returned. What a prompt begins meanwhile goes on.
-func (s *session) endLeft(threads map[string]bool, commands []command) {
-	for _, one := range commands {
-		if err := s.srv.call(s.ctx, "thread/backgroundTerminals/terminate", map[string]string{"threadId": one.thread, "processId": one.process}, nil); err != nil {
-			s.log.Debug("end a command", "err", err)
-		}
-	}
-	s.endSubagents(s.ctx, func(*translator) map[string]bool { return threads })
 }
 
 // call is what a prompt asks of codex.

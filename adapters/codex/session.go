@@ -84,7 +84,7 @@ func (s *session) open(ctx context.Context, up *setup, known record) error {
 		s.a.remove(ctx, s)
 		return err
 	}
-	s.keep(func(r *record) { r.Archived = false })
+	s.keep(func(r *record) { r.Archived = false; r.Granted.Reopened() })
 	s.listSkills(ctx)
 	s.emit(func(*translator) []schema.SessionUpdate { return s.commandsUpdate() })
 	if s.srv.confined != nil {

@@ -24,6 +24,25 @@ type record struct {
 	Effort string `json:"effort,omitempty"`
 	// Archived says that codex was told to put the thread into its archive, and has not taken it out again; see letGo.
 	Archived bool `json:"archived,omitempty"`
+	// Granted is what the client has allowed for longer than a turn. Codex keeps it: with the thread, as long as that is loaded, or
+	// in a file of its own.
+	Granted bridge.Grants `json:"granted,omitempty"`
+}
+
+var _ adapters.Granter = Adapter{}
+
+// Grants implements [adapters.Granter].
+func (Adapter) Grants(o adapters.Options, session string) []adapters.Grant {
+	r, _ := newStore(o.StateDir).Load(session)
+	return r.Granted.List()
+}
+
+// Forget implements [adapters.Granter]. With the thread, which is not loaded, codex has forgotten what it kept with it.
+func (Adapter) Forget(o adapters.Options, session string, ids []string) error {
+	return newStore(o.StateDir).Change(session, func(r *record) {
+		r.Granted.Reopened()
+		r.Granted.Forget(ids)
+	})
 }
 
 // change edits a session's record, and saves it when it is another one then.

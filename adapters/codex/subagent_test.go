@@ -400,9 +400,9 @@ func TestSubagents_AskBesideATurnThatIsBrokenOff(t *testing.T) {
 	}
 }
 
-// A cancel ends what turns have left behind when nobody prompts, and not beside a prompt's turn: then that is what it is meant for.
-func TestCancel_EndsWhatIsLeftBehind(t *testing.T) {
-	for name, want := range map[string]string{"idle": "A p q", "a prompt": "", "by itself": "A T p q"} {
+// A cancel does not end what turns have left behind: it may be what a user goes on working with.
+func TestCancel_LeavesWhatIsLeftBehind(t *testing.T) {
+	for name, want := range map[string]string{"idle": "", "a prompt": "", "by itself": "T"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFamily(t)
 			f.a.sessions = map[schema.SessionID]*session{f.id: f.session}

@@ -9,6 +9,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/mock/agent"
 	"sandboxagent.dev/sandbox-agent/adapters/native"
 )
 
@@ -33,6 +34,21 @@ func (Adapter) Info() adapters.Info {
 		Credentials:     adapters.CredentialUse{APIKey: true, OAuthToken: true, BaseURL: true},
 		PermissionModes: map[string]string{"readonly": "plan", "write": "code"},
 	}
+}
+
+var _ adapters.Granter = Adapter{}
+
+// Grants implements [adapters.Granter].
+func (Adapter) Grants(o adapters.Options, session string) []adapters.Grant {
+	if o.StateDir == "" {
+		return nil
+	}
+	return agent.Grants(o.StateDir, session)
+}
+
+// Forget implements [adapters.Granter].
+func (Adapter) Forget(o adapters.Options, session string, ids []string) error {
+	return agent.Forget(o.StateDir, session, ids)
 }
 
 // Open starts the mock agent.

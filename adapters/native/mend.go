@@ -56,8 +56,8 @@ type mended struct {
 	turns    map[string]*openTurn  // by session token: the prompt that was sent last, while it is open
 	sessions map[string]*toolCalls // by session token
 	leaves   map[acp.ID]string     // session token by the id of an open request to close or delete it
-	// alone has, by session token, that the agent works without a prompt. Used with
-	// hold; an entry goes with the session's next prompt.
+	// alone has, by session token, that the agent works without a prompt: true until it was told of a cancel, which it
+	// may go on saying something behind. Used with hold; an entry goes with the session's next prompt.
 	alone map[string]bool
 }
 
@@ -171,7 +171,9 @@ func (c *mended) cancelled(token string) (kept bool) {
 		// cancel for its next prompt, and so it would another one when it has ended what
 		// it does by itself.
 		kept = c.hold && !c.alone[token]
-		delete(c.alone, token)
+		if c.alone[token] {
+			c.alone[token] = false
+		}
 		return kept
 	}
 	if t.cancelled {
@@ -216,7 +218,9 @@ func (c *mended) worksLocked(token string, late bool) {
 	switch {
 	case late:
 	case t == nil:
-		c.alone[strings.Clone(token)] = true
+		if _, known := c.alone[token]; !known { // what it still says behind a cancel is no new work
+			c.alone[strings.Clone(token)] = true
+		}
 	case !t.works:
 		if t.works = true; t.held {
 			t.tell.Reset(0)

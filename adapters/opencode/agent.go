@@ -29,6 +29,13 @@ type record struct {
 	Mode    string `json:"mode,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Variant string `json:"variant,omitempty"`
+	// Granted is what the client has allowed for the session. OpenCode, which would allow it in all sessions of the
+	// directory, is not told of it.
+	Granted bridge.Grants `json:"granted,omitempty"`
+}
+
+func newStore(dir string) *bridge.Store[record] {
+	return &bridge.Store[record]{Dir: dir, Valid: native.MatchString}
 }
 
 // native is the form of OpenCode's ids of sessions.
@@ -72,7 +79,7 @@ var (
 
 func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
 	a := &agent{
-		o: o, conn: c, peer: p, abortBound: abortBound, log: bridge.Logger(o), store: &bridge.Store[record]{Dir: o.StateDir, Valid: native.MatchString},
+		o: o, conn: c, peer: p, abortBound: abortBound, log: bridge.Logger(o), store: newStore(o.StateDir),
 		sessions: map[schema.SessionID]*session{}, natives: map[string]*session{},
 	}
 	a.servers = bridge.NewServers(c, a.start, a.died)

@@ -44,7 +44,7 @@ func (s *session) asked(e *event) {
 		return
 	}
 	full := len(s.asks) >= maxAsks
-	granted := s.grant.covers(q.ask) || covered(s.always, q.ask)
+	granted := s.grant.covers(q.ask) || covers(s.granted, q.ask)
 	if !full {
 		s.asks[q.ID] = q
 	}
@@ -176,16 +176,20 @@ func (s *session) decide(ctx context.Context, q *asked, req *schema.RequestPermi
 		s.refuse(ctx, q, "The client did not answer the request for a permission.")
 	case allowed && option == optionAlways:
 		s.mu.Lock()
-		for _, p := range q.Always {
-			s.always = append(s.always, rule{q.Permission, p, "allow"})
+		grant := func(g *bridge.Grants) {
+			for _, p := range q.Always {
+				g.Add(bridge.Given(grantKey(q.Permission, p), scope(q.Permission, []string{p}), req.ToolCall.Kind))
+			}
 		}
+		grant(&s.granted)
 		var now []*asked
 		for _, other := range s.asks {
-			if other != q && covered(s.always, other.ask) {
+			if other != q && covers(s.granted, other.ask) {
 				now = append(now, other)
 			}
 		}
 		s.mu.Unlock()
+		s.keep(func(r *record) { grant(&r.Granted) })
 		s.reply(ctx, q, "once", "")
 		for _, other := range now {
 			s.grantNow(other)
@@ -318,13 +322,19 @@ func answers(questions []question, given [][]string) [][]string {
 	return out
 }
 
-// covered reports whether rules allow everything that a question is about.
-func covered(rules []rule, q *ask) bool {
+// grantKey names what is allowed of a permission: a pattern.
+func grantKey(permission, pattern string) string { return permission + "\x00" + pattern }
+
+// covers reports whether grants allow everything that a question is about.
+func covers(granted bridge.Grants, q *ask) bool {
 	if q.Permission == "" || len(q.Patterns) == 0 {
 		return false
 	}
 	for _, p := range q.Patterns {
-		if !slices.ContainsFunc(rules, func(r rule) bool { return r.Permission == q.Permission && matches(r.Pattern, p) }) {
+		if !slices.ContainsFunc(granted, func(g bridge.Grant) bool {
+			pattern, same := strings.CutPrefix(g.Key, grantKey(q.Permission, ""))
+			return same && matches(pattern, p)
+		}) {
 			return false
 		}
 	}

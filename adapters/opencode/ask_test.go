@@ -1,9 +1,16 @@
 package opencode
 
-import "testing"
+import (
+	"testing"
 
-func TestCovered(t *testing.T) {
-	rules := []rule{{"bash", "echo *", "allow"}, {"bash", "git status", "allow"}, {"edit", "*", "allow"}, {"external_directory", "/a/*", "allow"}}
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
+)
+
+func TestCovers(t *testing.T) {
+	var granted bridge.Grants
+	for _, one := range [][2]string{{"bash", "echo *"}, {"bash", "git status"}, {"edit", "*"}, {"external_directory", "/a/*"}} {
+		granted.Add(bridge.Given(grantKey(one[0], one[1]), "", ""))
+	}
 	for _, c := range []struct {
 		permission string
 		patterns   []string
@@ -22,7 +29,7 @@ func TestCovered(t *testing.T) {
 		{"external_directory", []string{"/ab/*"}, false},
 		{"", []string{"x"}, false},
 	} {
-		if got := covered(rules, &ask{Permission: c.permission, Patterns: c.patterns}); got != c.want {
+		if got := covers(granted, &ask{Permission: c.permission, Patterns: c.patterns}); got != c.want {
 			t.Errorf("%s of %q: %v", c.permission, c.patterns, got)
 		}
 	}

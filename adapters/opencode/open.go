@@ -202,6 +202,8 @@ func (a *agent) begin(ctx context.Context, o *opening, i *info, known record, ma
 	s.tr.usage.costs[i.ID] = i.Cost
 	if made {
 		s.keep(func(r *record) { r.Made, r.Mode, r.Model, r.Variant = true, known.Mode, known.Model, known.Variant })
+	} else if o.up.PermissionMode != "readonly" {
+		s.granted = known.Granted
 	}
 	if made && o.from != nil {
 		// Events about the copied messages come behind the fork's answer. They are known

@@ -59,7 +59,7 @@ func TestCreate_GivenUp(t *testing.T) {
 				at("made")
 				_, _ = w.Write([]byte(`{"id":"ses_1"}`))
 			}))
-			a := &agent{log: slog.New(slog.DiscardHandler), store: &bridge.Store[record]{Dir: t.TempDir(), Valid: native.MatchString}}
+			a := &agent{log: slog.New(slog.DiscardHandler), store: newStore(t.TempDir())}
 			srv := &server{a: a, log: a.log, base: answers.URL, http: answers.Client(), ended: make(chan struct{})}
 			var made info
 			err := a.create(ctx, srv, "/session", map[string]any{}, &made)

@@ -70,7 +70,7 @@ func (t *translator) permission(id schema.SessionID, session string, q *ask) (*s
 	}
 	offer(optionOnce, "Allow once", schema.PermissionOptionKindAllowOnce)
 	if len(q.Always) > 0 {
-		offer(optionAlways, "Allow in this session: "+scope(q), schema.PermissionOptionKindAllowAlways)
+		offer(optionAlways, "Allow in this session: "+scope(q.Permission, q.Always), schema.PermissionOptionKindAllowAlways)
 	}
 	offer(optionReject, "Reject", schema.PermissionOptionKindRejectOnce)
 	offer(optionStop, "Reject and end the turn", schema.PermissionOptionKindRejectOnce)
@@ -117,18 +117,18 @@ func (t *translator) decided(q *ask, allowed bool) []schema.SessionUpdate {
 }
 
 // scope names what is allowed when a permission is given for more than once.
-func scope(q *ask) string {
-	all := len(q.Always) == 1 && q.Always[0] == "*"
-	list := bridge.OneLine(strings.Join(q.Always, ", "))
+func scope(permission string, patterns []string) string {
+	all := len(patterns) == 1 && patterns[0] == "*"
+	list := bridge.OneLine(strings.Join(patterns, ", "))
 	switch {
-	case q.Permission == "bash":
+	case permission == "bash":
 		return "commands like " + list
-	case q.Permission == "edit" && all:
+	case permission == "edit" && all:
 		return "every edit"
-	case q.Permission == "external_directory":
+	case permission == "external_directory":
 		return "everything below " + list
 	case all:
-		return "every use of " + q.Permission
+		return "every use of " + permission
 	}
-	return q.Permission + " of " + list
+	return permission + " of " + list
 }

@@ -41,7 +41,7 @@ type session struct {
 	set     settings
 	skills  []bridge.Skill    // of the session's setup
 	asks    map[string]*asked // by id
-	always  []rule            // what the client has allowed for the session
+	granted bridge.Grants     // what the client has allowed for the session
 	stopped bool              // nothing more begins
 }
 

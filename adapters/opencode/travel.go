@@ -160,7 +160,7 @@ func (a Adapter) Import(ctx context.Context, t adapters.Travel, files fs.FS) (un
 	if err != nil {
 		return nil, fmt.Errorf("read opencode's files: %w", err)
 	}
-	store := &bridge.Store[record]{Dir: t.StateDir, Valid: native.MatchString}
+	store := newStore(t.StateDir)
 	_, had := store.Load(t.SessionID)
 	var made []string
 	undo = func() error {

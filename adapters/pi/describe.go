@@ -73,6 +73,9 @@ func changes(name string, args json.RawMessage) string {
 	return readInput(args).Path
 }
 
+// kindOf is the kind of a tool's calls.
+func kindOf(tool string) schema.ToolKind { return describe("", tool, nil, nil).kind }
+
 // describe shows a call; old is the file that it changes, as it is before.
 func describe(cwd, name string, args json.RawMessage, old *before) look {
 	in := readInput(args)

@@ -136,7 +136,7 @@ func (a *agent) reopen(ctx context.Context, id schema.SessionID, from bridge.Req
 	anew := func() *session {
 		s := a.newSession(l)
 		s.name(id)
-		s.allowed(known)
+		s.granted = known.Granted
 		return s
 	}
 	s := anew()

@@ -69,7 +69,7 @@ func (q *gateQuestion) rules() (one, tool string) {
 		return "edit", "edit"
 	case "bash", "powershell":
 		if command := q.command(); strings.TrimSpace(command) != "" {
-			return q.Tool + "\x00" + command, q.Tool
+			return q.Tool + "\x00" + bridge.CommandKey(command), q.Tool
 		}
 		return "", q.Tool
 	}
@@ -92,7 +92,7 @@ func (s *session) decided(q *gateQuestion) (string, bool) {
 		return gateAllow, true
 	case s.set.mode == modeReadonly:
 		return saidReadonly, true
-	case s.always[one] || s.always[tool]:
+	case s.granted.Has(one) || s.granted.Has(tool):
 		return gateAllow, true
 	case s.set.mode == modeWrite && (q.Tool == "edit" || q.Tool == "write"):
 		if inside(s.cwd, append([]string{s.cwd}, s.launch.Roots...), rawjson.MemberString(q.Args, "path")) {
@@ -174,10 +174,14 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 	case option == optionAllow:
 		return gateAllow, false
 	case option == optionAlways && one != "":
-		s.allowAlways(one)
+		command := ""
+		if one != tool {
+			command = q.command()
+		}
+		s.allowAlways(bridge.Given(one, grantTitle(tool, command), kindOf(tool)))
 		return gateAllow, false
 	case option == optionTool && one != tool:
-		s.allowAlways(tool)
+		s.allowAlways(bridge.Given(tool, grantTitle(tool, ""), kindOf(tool)))
 		return gateAllow, false
 	case option == optionReject:
 		// What reads like the answer that allows is none.
@@ -189,12 +193,25 @@ func (s *session) decide(ctx context.Context, q *gateQuestion) (answer string, e
 	return saidUnknown, false
 }
 
-// allowAlways allows for the session what rule names, also behind the end of this process.
-func (s *session) allowAlways(rule string) {
+// allowAlways allows something for the session, also behind the end of this process.
+func (s *session) allowAlways(g bridge.Grant) {
 	s.mu.Lock()
-	s.always[rule] = true
+	s.granted.Add(g)
 	s.mu.Unlock()
-	s.keep(func(r *record) { r.allow(rule) })
+	s.keep(func(r *record) { r.Granted.Add(g) })
+}
+
+// grantTitle says what is allowed of a tool, as [gateQuestion.rules] names it: a command, or all that it does.
+func grantTitle(tool, command string) string {
+	switch {
+	case command != "":
+		return "`" + bridge.OneLine(command) + "`"
+	case tool == "bash" || tool == "powershell":
+		return "all commands"
+	case tool == "edit":
+		return "edits of files"
+	}
+	return bridge.OneLine(tool)
 }
 
 // permissionRequest is the request for the client. c is what is known of the call.

@@ -57,25 +57,26 @@ type session struct {
 	less  bool                   // some of that was left out
 	mcp   []acp.MCPServer        // as Pi told of them before it was
 
-	mu       sync.Mutex
-	prog     *program
-	version  string            // of Pi, "" when it is not known
-	gated    bool              // the gate is in place
-	calls    map[string]string // the calls that asks are about, by call
-	always   map[string]bool   // what was allowed for the session
-	set      settings
-	runs     int  // how many have begun
-	levelled int  // how often Pi has told of its level of thinking
-	retry    bool // Pi will go on by itself
-	settles  bool // Pi says when it has settled
-	served   bool // the client knows of the session, so it can be asked
-	closed   bool // its end is wanted
+	mu          sync.Mutex
+	prog        *program
+	version     string            // of Pi, "" when it is not known
+	gated       bool              // the gate is in place
+	calls       map[string]string // the calls that asks are about, by call
+	granted     bridge.Grants     // what was allowed for the session
+	set         settings
+	runs        int  // how many have begun
+	compactions int  // likewise
+	levelled    int  // how often Pi has told of its level of thinking
+	retry       bool // Pi will go on by itself
+	settles     bool // Pi says when it has settled
+	served      bool // the client knows of the session, so it can be asked
+	closed      bool // its end is wanted
 }
 
 func (a *agent) newSession(l *launch) *session {
 	s := &session{
 		a: a, cwd: l.Cwd, launch: l, log: a.log, mark: rand.Text(), dead: make(chan struct{}), reading: make(chan struct{}, 1),
-		calls: map[string]string{}, always: map[string]bool{},
+		calls: map[string]string{},
 	}
 	s.dir = filepath.Join(a.o.StateDir, "run", runs.Name())
 	s.set.mode = l.mode
@@ -84,14 +85,6 @@ func (a *agent) newSession(l *launch) *session {
 	s.turns.Watch(bridge.Works(s.ctx, a.peer, func() schema.SessionID { return s.id }))
 	s.tr = newTranslator(l.Cwd, s.textOf)
 	return s
-}
-
-// allowed allows what a client has allowed for the session before. It is called before Pi
-// starts.
-func (s *session) allowed(before record) {
-	for _, rule := range before.Always {
-		s.always[rule] = true
-	}
 }
 
 // textOf returns the text of a file that a tool is about to change.

@@ -2,6 +2,7 @@ package pi
 
 import (
 	"slices"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/internal/pattern"
 
@@ -25,17 +26,35 @@ type record struct {
 	Thinking string `json:"thinking,omitempty"`
 	// What the client has allowed for the session, as [gateQuestion.rules] names it. Pi
 	// knows nothing of it.
+	Granted bridge.Grants `json:"granted,omitempty"`
+	// Earlier versions had it here.
 	Always []string `json:"always,omitempty"`
 }
 
-// maxAllowed bounds what is remembered of that: of more the oldest is asked about again.
-// Of a command longer than maxRule nothing is remembered. maxLeft bounds the conversations that
-// a session has left: of more the oldest is not deleted with it.
-const (
-	maxAllowed = 256
-	maxRule    = 4 << 10
-	maxLeft    = 256
-)
+// maxLeft bounds the conversations that a session has left: of more the oldest is not deleted with it.
+const maxLeft = 256
+
+// Upgrade takes over what an earlier version has written.
+func (r *record) Upgrade() {
+	for _, rule := range r.Always {
+		tool, command, _ := strings.Cut(rule, "\x00")
+		r.Granted.Add(bridge.Grant{Key: rule, Title: grantTitle(tool, command), Kind: kindOf(tool)})
+	}
+	r.Always = nil
+}
+
+var _ adapters.Granter = Adapter{}
+
+// Grants implements [adapters.Granter].
+func (Adapter) Grants(o adapters.Options, session string) []adapters.Grant {
+	r, _ := newStore(o.StateDir).Load(session)
+	return r.Granted.List()
+}
+
+// Forget implements [adapters.Granter].
+func (Adapter) Forget(o adapters.Options, session string, ids []string) error {
+	return newStore(o.StateDir).Change(session, func(r *record) { r.Granted.Forget(ids) })
+}
 
 // goOn notes that the session goes on with another conversation, which was made for that or was
 // there before. It has a model and a level of its own.
@@ -59,14 +78,6 @@ func (r *record) own() []string {
 		return r.Left
 	}
 	return append(slices.Clip(r.Left), r.File)
-}
-
-// allow notes what a client has allowed for the session.
-func (r *record) allow(rule string) {
-	if len(rule) <= maxRule && !slices.Contains(r.Always, rule) {
-		r.Always = append(r.Always, rule)
-		r.Always = r.Always[max(0, len(r.Always)-maxAllowed):]
-	}
 }
 
 // idForm is the form of Pi's ids, which people may choose.

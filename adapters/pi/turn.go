@@ -228,7 +228,9 @@ func (s *session) conclude(p *program, e *event) {
 		s.runOverLocked(e.Aborted)
 	case e.Type == "compaction_start":
 		// It may end without a sign.
-		s.probeLocked(p, func() bool { return s.turns.Owns(ownCompaction) }, func() { s.turns.OwnOver(ownCompaction) })
+		s.compactions++
+		one := s.compactions
+		s.probeLocked(p, func() bool { return s.compactions == one && s.turns.Owns(ownCompaction) }, func() { s.turns.OwnOver(ownCompaction) })
 	case s.settles || s.retry:
 	case e.Type == "agent_end", e.Type == "compaction_end", e.Type == "auto_retry_end":
 		s.probeRunLocked(p)

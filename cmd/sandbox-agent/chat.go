@@ -31,8 +31,9 @@ there, also one that somebody else is using. The session lives on when the chat 
 Enter sends, Alt-Enter and Ctrl-J begin a new line. What is sent while the agent works
 waits for its turn. Escape cancels what the agent does. Permissions and questions are
 answered with their numbers when nothing is being written, else with Alt and the number.
-Shift-Tab takes the next mode, Ctrl-O offers models, Ctrl-S sessions to go to, Ctrl-T
-shows and hides thoughts and the details of tools, PgUp and PgDn scroll, Ctrl-C leaves.
+Shift-Tab takes the next mode, Ctrl-O offers models, Ctrl-S sessions to go to, Ctrl-G what
+is always allowed, to take it back, Ctrl-T shows and hides thoughts and the details of tools,
+PgUp and PgDn scroll, Ctrl-C leaves.
 For scripts there is prompt.
 
 With --acp 2 the gateway is spoken to in version 2 of the protocol, which also tells what

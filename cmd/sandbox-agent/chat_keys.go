@@ -333,6 +333,11 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 		return nil
 	case "ctrl+s":
 		return m.session.list
+	case "ctrl+g":
+		if m.session.id == "" {
+			return nil
+		}
+		return m.session.allowed()
 	case "ctrl+t":
 		m.details = !m.details
 		return nil

@@ -187,6 +187,12 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 	case chatRead:
 	case chatDone:
 		return m.done(msg)
+	case chatAllowed:
+		m.offerAllowed(msg)
+	case chatForgot:
+		if msg.err != nil {
+			m.note("take back: " + msg.err.Error())
+		}
 	case chatSessions:
 		m.offerSessions(msg)
 	case tea.BackgroundColorMsg:
@@ -473,7 +479,7 @@ func (m *chatModel) show(u json.RawMessage) {
 			m.usage = string(used) + " of " + string(size) + " tokens"
 		}
 	case "session_info_update":
-		if s := storageOf(u); s != "" {
+		if s := gatewaySays(u); s != "" {
 			m.note(s)
 		}
 	case "notice":

@@ -311,6 +311,19 @@ func attaches(t *testing.T, speaks string) {
 		t.Errorf("the turn of the other client ended with %s", r)
 	}
 	k.sees(`allow_once`)
+	// What is always allowed is not asked about, until it is taken back.
+	k.types("permission\r")
+	k.asks(`2 Always allow`)
+	k.types("2")
+	k.sees(`allow_always`)
+	k.types("permission\r")
+	k.sees(`allowed before`)
+	k.types("\x07") // Ctrl-G
+	k.sees(`Always allowed: Enter takes back`, `❯ Edit notes.txt`)
+	k.types("\r")
+	k.sees(`no longer always allowed: Edit notes.txt`)
+	k.types("\x07")
+	k.sees(`nothing is always allowed`)
 	second := other.newSession()
 	if r := other.prompt(second, "echo in another session"); r != "end_turn" {
 		t.Fatal(r)

@@ -14,6 +14,7 @@ func sessionsCommand(std stdio) *cli.Command {
 			sessionsEventsCommand(std),
 			sessionsRawCommand(std),
 			sessionsWatchCommand(std),
+			sessionsPermissionsCommand(std),
 			sessionsCloseCommand(std),
 			sessionsTerminateCommand(std),
 			sessionsDeleteCommand(std),

@@ -55,12 +55,25 @@ func (v *view) update(u json.RawMessage) {
 	case "current_mode_update":
 		v.lineLocked("mode " + rawjson.MemberString(u, "currentModeId"))
 	case "session_info_update":
-		if s := storageOf(u); s != "" {
+		if s := gatewaySays(u); s != "" {
 			v.lineLocked(s)
 		}
 	case "notice":
 		v.lineLocked("notice: " + rawjson.MemberString(u, "title") + " " + rawjson.MemberString(u, "description"))
 	}
+}
+
+// gatewaySays is what an update of the gateway's own tells people; "" for other updates.
+func gatewaySays(u json.RawMessage) string {
+	list, _ := rawjson.Member(u, "_meta", acp.MetaKey, "permissionsForgotten")
+	var titles []string
+	for _, one := range rawjson.Elements(list) {
+		titles = append(titles, cmdline.OneLine(rawjson.MemberString(one, "title")))
+	}
+	if len(titles) > 0 {
+		return "no longer always allowed: " + strings.Join(titles, ", ")
+	}
+	return storageOf(u)
 }
 
 // storageOf says that the gateway cannot write the session, or can again; "" for updates

@@ -131,7 +131,7 @@ func (v *view) updateTwo(u json.RawMessage, sub string) {
 			v.lineLocked("mode " + mode)
 		}
 	case "session_info_update":
-		if s := storageOf(u); s != "" {
+		if s := gatewaySays(u); s != "" {
 			v.lineLocked(s)
 		}
 	case "terminal_update", "terminal_output_chunk":

@@ -83,6 +83,14 @@ func (s *sessions) Events(_ context.Context, _ string, after uint64, limit int) 
 	return []runtime.Event{s.event(after + 1)}, limit == 1, nil
 }
 
+func (s *sessions) Permissions(id string) ([]runtime.Grant, error) {
+	return []runtime.Grant{{ID: id, Title: "t", Key: "k", Where: "session", Revocable: true}}, nil
+}
+
+func (s *sessions) ForgetPermissions(_ context.Context, id string, ids ...string) ([]runtime.Grant, error) {
+	return []runtime.Grant{{ID: id + strings.Join(ids, "")}}, nil
+}
+
 func (s *sessions) Cleaner(string) (func(string) string, error) {
 	return func(string) string { return `{"clean":true}` }, nil
 }
@@ -172,6 +180,12 @@ func TestClient_Calls(t *testing.T) {
 		check("raw", "raw of "+id, string(text), errors.Join(err, raw.Close()))
 	}
 	check("raw", true, raw != nil, err)
+	allowed, err := c.Permissions(ctx, id)
+	check("permissions", []runtime.Grant{{ID: id, Title: "t", Key: "k", Where: "session", Revocable: true}}, allowed, err)
+	all, err := c.ForgetPermissions(ctx, id)
+	check("forget all", []runtime.Grant{{ID: id}}, all, err)
+	one, err := c.ForgetPermission(ctx, id, "a/1")
+	check("forget one", []runtime.Grant{{ID: id + "a/1"}}, one, err)
 	err = errors.Join(c.CloseSession(ctx, id), c.DeleteSession(ctx, id))
 	check("close and delete", []string{"close " + id, "delete " + id}, fake.called, err)
 	if doc, err := c.OpenAPI(ctx); err != nil || len(doc) < 1000 {

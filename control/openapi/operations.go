@@ -15,6 +15,9 @@ import (
 // leftBehind is said of what can be asked of a session that is here no more.
 const leftBehind = "Of a session that went to another gateway it is what was left here, and the header Sandbox-Agent-Moved-To of the answer says where it is."
 
+// takenBack is said of what takes back what an agent was allowed.
+const takenBack = "The agent asks again at the next such call. The process that serves the session is given back for that, since it may have it in its memory, and the next prompt starts another one: it is refused with conflict while a turn runs, or anything else goes on in the session. What cannot be taken back, as the list says, stays."
+
 // operations returns what the document describes, by tag.
 func operations() map[string][]operation {
 	session := inPath("id", "The session's id.")
@@ -73,6 +76,19 @@ func operations() map[string][]operation {
 				query("lastSeq", "With movedTo: the newest event that the other gateway has.", openapi3.NewInt64Schema().WithMin(0)),
 				query("edits", "With movedTo: the edits of the session that the other gateway has. Without it changes that no event tells, and that were made meanwhile, stay behind.", openapi3.NewInt64Schema().WithMin(0)),
 			}, responses: one(204, noContent), problems: []problem.Kind{problem.InvalidRequest, problem.SessionNotFound, problem.Conflict, problem.NotSupported, problem.Unavailable}},
+			{
+				method: get, path: "/v2/sessions/{id}/permissions", id: "listSessionPermissions", summary: "What a session's agent was allowed for more than one call", params: []*openapi3.Parameter{session},
+				responses: one(200, jsonResponse("All of it, the oldest first.", "PermissionList")), problems: []problem.Kind{problem.SessionNotFound},
+			},
+			{
+				method: http.MethodDelete, path: "/v2/sessions/{id}/permissions", id: "forgetSessionPermissions", summary: "Take back all that can be taken back", description: takenBack, params: []*openapi3.Parameter{session},
+				responses: one(200, jsonResponse("What does not count any more.", "ForgottenPermissions")), problems: []problem.Kind{problem.SessionNotFound, problem.Conflict, problem.Unavailable},
+			},
+			{
+				method: http.MethodDelete, path: "/v2/sessions/{id}/permissions/{grant}", id: "forgetSessionPermission", summary: "Take back one of them", description: takenBack,
+				params:    []*openapi3.Parameter{session, inPath("grant", "The id that the list says.")},
+				responses: one(200, jsonResponse("What does not count any more: some agents forget more than they were asked to.", "ForgottenPermissions")), problems: []problem.Kind{problem.SessionNotFound, problem.NotFound, problem.Conflict, problem.Unavailable},
+			},
 			{
 				method: get, path: "/v2/sessions/{id}/events", id: "getSessionEvents", summary: "What happened in a session, in order",
 				params: []*openapi3.Parameter{

@@ -170,6 +170,45 @@ test("a session's MCP servers are shown with what is wrong with them, and what i
   await server("files").getByText("stopped").waitFor();
 });
 
+test("what was always allowed is shown, and taken back by the keyboard", async () => {
+  const page = await world.open();
+  await newSession(page, { agent: "mock" });
+  await using other = new SandboxAgentClient({ baseUrl: world.gateway.url, agent: "mock" });
+  let asked = 0;
+  other.onPermission(() => (asked++, "allow_always"));
+  const made = await other.newSession({ cwd: "/tmp" });
+  await page.goto(world.url(`#/sessions/${made.id}`));
+  await page.locator(`a[aria-current][href$="${made.id}"]`).waitFor();
+  await page.getByRole("button", { name: "About this session" }).click();
+  const about = page.getByRole("dialog", { name: "About this session" });
+  await about.getByText("Nothing: Mock agent asks as its mode says.").waitFor();
+  // As it happens, with the panel open.
+  for (const prompt of ["permission", "permission fetch", "permission fetch"]) await made.prompt(prompt);
+  const allowed = about.getByRole("list", { name: "Allowed always" }).getByRole("listitem");
+  await allowed.filter({ hasText: "Use a tool: fetch" }).waitFor();
+  expect([await allowed.count(), asked]).toEqual([2, 2]);
+  await bothThemes(page, "allowed");
+  await page.setViewportSize(phone);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
+  await page.setViewportSize(desktop);
+  await about.getByRole("button", { name: "Take back Edit notes.txt" }).focus();
+  await page.keyboard.press("Enter");
+  await allowed.filter({ hasText: "Edit notes.txt" }).waitFor({ state: "detached" });
+  await expect.poll(() => page.evaluate(() => document.activeElement?.textContent)).toBe("Allowed always");
+  expect((await made.prompt("permission")).text).toBe("permission: allow_always"); // it asked again
+  await allowed.filter({ hasText: "Edit notes.txt" }).waitFor();
+  // While a turn runs it is refused, and nothing is lost.
+  const turn = made.prompt("slow");
+  await expect.poll(async () => (await other.api.session(made.id)).state).toBe("running");
+  await about.getByRole("button", { name: "Take back all" }).click();
+  await page.getByText("It could not be taken back: ", { exact: false }).waitFor();
+  await made.cancel();
+  await turn;
+  await about.getByRole("button", { name: "Take back all" }).click();
+  await about.getByText("Nothing: Mock agent asks as its mode says.").waitFor();
+  expect(await other.api.sessionPermissions(made.id)).toEqual([]);
+});
+
 test("a large difference is found without holding up the page, and one that is too large is named", async () => {
   const page = await world.open();
   await newSession(page, { agent: "story", prompt: "rewrite 3000 half" });

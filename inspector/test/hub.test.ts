@@ -245,6 +245,15 @@ test("a token to read sees sessions and cannot act, and one of a node sees no ot
   await admin.evaluate((s) => (location.hash = `#/sessions/${s}`), id);
   await chat(admin, "echo live for readers");
   await log(page).locator(".agent").getByText("live for readers").waitFor();
+  // What was always allowed is shown, and taken back by others.
+  await chat(admin, "permission");
+  await admin.locator(".ask").getByRole("button", { name: "Always allow" }).click();
+  await log(admin).locator(".agent").getByText("permission: allow_always").waitFor();
+  await page.getByRole("button", { name: "About this session" }).click();
+  const about = page.getByRole("dialog", { name: "About this session" });
+  await about.getByRole("list", { name: "Allowed always" }).getByText("Edit notes.txt").waitFor();
+  expect(await about.getByRole("button", { name: /Take back/ }).count()).toBe(0);
+  await page.keyboard.press("Escape");
   await page.evaluate(() => (location.hash = "#/nodes"));
   await page.getByText("1 of 1 online").waitFor();
   // What changes a machine is disabled and says why.

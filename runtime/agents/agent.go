@@ -247,6 +247,39 @@ func (a *Agent) Recorded(n Needs, session string) adapters.Recorded {
 	return r.Recorded(o, session)
 }
 
+// KeepsGrants reports whether what clients allow the agent for more than one call is known of it.
+func (a *Agent) KeepsGrants() bool {
+	_, ok := a.adapter.(adapters.Granter)
+	return ok
+}
+
+// Grants lists that of a session, if it is known. It starts nothing.
+func (a *Agent) Grants(session string) (list []adapters.Grant, known bool) {
+	g, known := a.adapter.(adapters.Granter)
+	if !known {
+		return nil, false
+	}
+	o, err := a.options(&Needs{})
+	if err != nil {
+		a.log.Warn("what the agent was allowed is not looked at", "err", err)
+		return nil, true
+	}
+	return g.Grants(o, session), true
+}
+
+// ForgetGrants takes grants of a session back that no process has open. It starts nothing.
+func (a *Agent) ForgetGrants(session string, ids []string) error {
+	g, known := a.adapter.(adapters.Granter)
+	if !known {
+		return fmt.Errorf("agent %s keeps what it is allowed itself", a.id)
+	}
+	o, err := a.options(&Needs{})
+	if err != nil {
+		return err
+	}
+	return g.Forget(o, session, ids)
+}
+
 // open finds the agent's program, starts it and asks it to initialize.
 func (p *Process) open(ctx context.Context, span observe.Span) error {
 	a, n := p.agent, &p.needs

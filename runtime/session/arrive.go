@@ -306,7 +306,7 @@ func (rec *record) arrive(in Arrival) (leftOut []string) {
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}
-	rec.Earlier = nil                                    // of the other machine
+	rec.Earlier, rec.Granted = nil, nil                  // of the other machine
 	rec.Servers = nil                                    // the agent tells of those that it has here
 	rec.Imported, rec.Continuity = true, ContinuityFresh // until the agent is seen to have it
 	if rec.Setup == nil {

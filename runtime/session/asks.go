@@ -301,7 +301,9 @@ func (s *Session) answer(c *viewer.Client, a *ask, m *acp.Message) {
 		return
 	}
 	s.Log().Append(journal.Client, c.Number(), m.Frame())
-	s.closeAskLocked(a, journal.Except(c.Number()), a.Decision(m), &x)
+	decision := a.Decision(m)
+	s.closeAskLocked(a, journal.Except(c.Number()), decision, &x)
+	s.noteGrantLocked(a, decision.Result, m, &x)
 	switch {
 	case next != nil:
 		s.openAskLocked(next, next.Piece())

@@ -56,6 +56,8 @@ const (
 	tellIdle                    // who waits for the turn's end is told
 	tellReleased                // the clients are told that the process is given back
 	endHostWork                 // what the agent has left running on the host is ended
+	runPause                    // what no process may meet is done; resumed comes then
+	refusePause                 // it is not done
 )
 
 // effect is an action with what it is about.
@@ -72,6 +74,7 @@ type effect struct {
 	done    stopDone
 	already bool // tellStopped
 	reason  string
+	pause   *pause
 }
 
 // after is what an event leaves to be done when the lock is free: first the log is
@@ -223,6 +226,16 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		}
 	case tellReleased:
 		x.then(func() { s.tellReleased(eff.by) })
+	case runPause:
+		x.then(func() {
+			s.set.o.Tasks.Go(func() {
+				err := eff.pause.run()
+				s.handle(event{kind: resumed})
+				eff.pause.done(err)
+			})
+		})
+	case refusePause:
+		x.then(func() { eff.pause.done(eff.err) })
 	case endHostWork:
 		if h := s.set.o.HostTools; h != nil {
 			if s.tools != nil {

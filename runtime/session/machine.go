@@ -32,7 +32,8 @@ import (
 //	        │                                 └──stopping─▶       │ idle, overdue, stopping
 //	        ├───────released, lost──────────── releasing ◀────────┤
 //	        ├───────lost────────────────────── failing ◀─untaken──┤
-//	        └───────lost──────────────────────────────────────────┘
+//	        ├───────lost──────────────────────────────────────────┘
+//	        └─────paused─────▶ pausing ──resumed──▶ dormant
 //
 //	turn: what is done with a prompt
 //
@@ -71,6 +72,11 @@ import (
 //	changed   releasing, and started anew with  request refused  request refused
 //	          the settings of a load; request
 //	          runs then
+//	paused    pausing; serving: releasing       refused          closed: pausing;
+//	          first; refused while something                     else refused
+//	          goes on
+//	resumed   dormant; started anew if it is    done             dormant
+//	          needed by then
 //	load      -                                 waits            closed: open
 //	copied    -                                 -                closed by copies alone, of which
 //	                                                             this was the last: open
@@ -103,6 +109,7 @@ const (
 	serving           // link works for it
 	releasing         // the agent is being told to close its side, or to delete it
 	failing           // the process did not take a prompt, and is about to be lost
+	pausing           // something is done that no process may meet: the first of pauses
 )
 
 // phase is how far a turn has come.
@@ -134,6 +141,8 @@ const (
 	released
 	idle
 	changed
+	paused
+	resumed
 	loaded
 	copied
 	discarded
@@ -153,11 +162,18 @@ type event struct {
 	by      string       // stopped, with goal ended: who wanted it; idle: why
 	done    stopDone     // stopped
 	copy    *copying     // stopped, by a copy that is made; copied
+	pause   *pause       // paused, resumed
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 }
 
 // copying is a copy of a session that is being made.
 type copying struct{ _ byte } // each has an address of its own
+
+// pause is what is done while no process has the session open.
+type pause struct {
+	run  func() error // may wait for files, not for agents
+	done func(error)  // of run, or why it is not called
+}
 
 // stopDone is called when the goal of a stop is reached. already says that it had been
 // before, err what could not be done about it.
@@ -180,6 +196,7 @@ type machine struct {
 	asked   uint64     // counts prompts and requests
 	stops   []stopDone // who waits for the goal
 	copies  []*copying // closed, or stopping to be: nobody else has stopped it
+	pauses  []*pause   // releasing, pausing: what no process may meet, in its order; at most maxQueued
 	down    bool       // the gateway ends
 	told    bool       // stopping, to be deleted: the agent was told to delete its own record; the files go then
 	lesser  life       // stopping, to be deleted: the goal if the agent, or the disk, refuses that
@@ -250,7 +267,7 @@ func (m *machine) on(e event) []effect {
 	case released:
 		if m.hosting == releasing && m.link == e.link {
 			m.unlink("the session gave its process back")
-			m.hosting = dormant
+			m.leave()
 			if e.err != nil && m.life == stopping && m.goal == deleted { // it is not for us to say that it is gone
 				m.goal, m.refused = m.lesser, e.err
 			}
@@ -267,6 +284,14 @@ func (m *machine) on(e event) []effect {
 			m.release()
 		} else {
 			m.request(e.req)
+		}
+	case paused:
+		m.pause(e.pause)
+	case resumed:
+		if m.hosting == pausing {
+			m.pauses = m.pauses[1:]
+			m.leave()
+			m.proceed()
 		}
 	case loaded:
 		if m.life == closed {
@@ -380,6 +405,41 @@ func (m *machine) serve() {
 		m.start(effect{do: startProcess, turn: t})
 	case m.hosting == dormant && len(m.waiters) > 0:
 		m.start(effect{do: startProcess, req: m.waiters[0]})
+	}
+}
+
+// pause has something done while no process has the session open. A process that serves it is given back for that.
+func (m *machine) pause(p *pause) {
+	err := m.refusal()
+	if m.life == closed && len(m.copies) == 0 && !m.down && (m.away == nil || m.away() == nil) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+	case len(m.pauses) >= maxQueued:
+		err = acp.Errorf(acp.CodeInternal, "%d changes wait for the session already", maxQueued)
+	case m.busy() && len(m.pauses) == 0, m.hosting == failing: // what waits behind a pause has not begun
+		err = problem.New(problem.Conflict, "session %s is working: cancel what it does, or wait for its end, and try again", m.id)
+	}
+	if err != nil {
+		m.do(effect{do: refusePause, pause: p, err: err})
+		return
+	}
+	m.pauses = append(m.pauses, p)
+	switch m.hosting {
+	case serving:
+		m.release()
+	case dormant:
+		m.leave()
+	}
+}
+
+// leave is what follows when no process has the session open any more.
+func (m *machine) leave() {
+	m.hosting = dormant
+	if len(m.pauses) > 0 {
+		m.hosting = pausing
+		m.do(effect{do: runPause, pause: m.pauses[0]})
 	}
 }
 
@@ -547,7 +607,7 @@ func (m *machine) lose(l *link, cause error) {
 	if m.hosting != releasing {
 		m.do(effect{do: noteLoss, err: cause})
 	}
-	m.hosting = dormant
+	m.leave()
 	if t := m.turn; t != nil && t.phase >= running { // one that waits is for the next process
 		m.end(t, nil, cause)
 	}

@@ -14,7 +14,7 @@ import (
 // actionNames are the actions as the table below names them, in the order of their values.
 var actionNames = []string{
 	"record", "give", "take back", "tell cancel", "tell withdrawn", "end", "join", "answer people", "answer all", "fail calls", "note loss",
-	"start", "give up start", "retire process", "release", "run", "refuse", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work",
+	"start", "give up start", "retire process", "release", "run", "refuse", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work", "run pause", "refuse pause",
 }
 
 // said is an effect as the table names it.
@@ -28,7 +28,7 @@ func (e effect) said() string {
 		case e.res == nil:
 			how = " as cancelled"
 		}
-	case refuseRequest:
+	case refuseRequest, refusePause:
 		how = ": " + why(e.err)
 	case startProcess:
 		how = " for a request"
@@ -60,7 +60,7 @@ func (e effect) said() string {
 
 // why is an error by the words that tell it from the others.
 func why(err error) string {
-	for _, words := range []string{"was deleted", "has ended", "is closed", "shutting down", "waiting already", "wait for the session", "before it began", "crash", "refused"} {
+	for _, words := range []string{"was deleted", "has ended", "is closed", "shutting down", "waiting already", "wait for the session", "before it began", "crash", "refused", "is working"} {
 		if strings.Contains(err.Error(), words) {
 			return words
 		}
@@ -70,7 +70,7 @@ func why(err error) string {
 
 var (
 	lifeNames    = []string{"open", "stopping", "closed", "ended", "deleted"}
-	hostingNames = []string{"dormant", "starting", "serving", "releasing", "failing"}
+	hostingNames = []string{"dormant", "starting", "serving", "releasing", "failing", "pausing"}
 	phaseNames   = []string{"queued", "waiting", "running", "cancelling", "over"}
 )
 
@@ -285,6 +285,29 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"request", "shutdown", "refuse: shutting down, give up start", "open, starting"},
 		{"shutdown", "prompt", "end: shutting down", "open, dormant"},
 		{"shutdown", "request", "refuse: shutting down", "open, dormant"},
+		{"", "pause", "run pause", "open, pausing"},
+		{"prompt, bound, started, answered", "pause", "answer all, release closed", "open, releasing"},
+		{"prompt, bound, started, answered, pause", "released", "answer all, end host work, fail calls: the session gave its process back, run pause, idle told", "open, pausing"},
+		{"prompt, bound, started, answered, pause", "crash", "answer all, end host work, fail calls: the agent's process ended, run pause, idle told", "open, pausing"},
+		{"prompt, bound, started, answered, idle", "pause", "", "open, releasing"},
+		{"prompt, bound, started", "pause", "refuse pause: is working", "open, serving, turn running"},
+		{"prompt, bound, started, answered, calls", "pause", "refuse pause: is working", "open, serving"},
+		{"prompt, bound, started, answered, works alone", "pause", "refuse pause: is working", "open, serving"},
+		{"prompt", "pause", "refuse pause: is working", "open, starting, turn waiting"},
+		{"pause", "prompt", "", "open, pausing, turn waiting"},
+		{"pause", "request", "", "open, pausing, 1 wait"},
+		{"pause, prompt", "pause", "", "open, pausing, turn waiting"},
+		{"pause, prompt", "resumed", "start for the turn", "open, starting, turn waiting"},
+		{"pause, prompt, pause", "resumed", "run pause", "open, pausing, turn waiting"},
+		{"pause", "resumed", "idle told", "open, dormant"},
+		{"pause", "delete", "idle told", "stopping to be deleted, pausing"},
+		{"pause, delete", "resumed", "release deleted without a process, idle told", "stopping to be deleted, releasing"},
+		{"pause, delete", "pause", "refuse pause: was deleted", "stopping to be deleted, pausing"},
+		{"close", "pause", "run pause", "closed, pausing"},
+		{"close, pause, load, prompt", "resumed", "start for the turn", "open, starting, turn waiting"},
+		{"copy", "pause", "refuse pause: is closed", "closed, dormant"},
+		{"terminate", "pause", "refuse pause: has ended", "ended, dormant"},
+		{"shutdown", "pause", "refuse pause: shutting down", "open, dormant"},
 		{"", "discarded", "", "deleted, dormant"},
 		{"prompts and requests to the bound, prompt", "prompt", "end: waiting already", "open, starting, turn waiting, 64 queued, 64 wait"},
 		{"prompt, bound, started, cancel", "withdraw", "tell withdrawn", "open, serving, turn cancelling"},

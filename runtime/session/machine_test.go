@@ -26,6 +26,8 @@ type world struct {
 	given   bool    // that start was given up
 	fault   string
 	copies  []*copying // under way
+	pauses  int        // asked for and not done, or refused
+	paused  *pause     // being done
 	behind  []event    // come when the one in hand was dealt with
 	shut    bool       // somebody has stopped it for more than a copy, and nobody has opened it since
 
@@ -137,6 +139,19 @@ var moves = []struct {
 		r := &waiter{}
 		w.waiters = append(w.waiters, r)
 		return w.on(event{kind: changed, req: r})
+	}},
+	{"pause", func(w *world) bool {
+		w.pauses++
+		return w.on(event{kind: paused, pause: &pause{done: func(error) { w.pauses-- }}})
+	}},
+	{"resumed", func(w *world) bool {
+		p := w.paused
+		if p == nil {
+			return false
+		}
+		w.paused = nil
+		p.done(nil)
+		return w.on(event{kind: resumed})
 	}},
 	{"load", func(w *world) bool {
 		w.shut = w.shut && w.m.life != closed
@@ -259,6 +274,13 @@ func (w *world) on(e event) bool {
 			w.leaving, w.leaves = eff.link, true
 		case tellStopped:
 			eff.done(eff.already, nil)
+		case runPause:
+			if w.paused != nil || w.m.link != nil || w.begun {
+				w.fault = "what no process may meet is begun beside something"
+			}
+			w.paused = eff.pause
+		case refusePause:
+			eff.pause.done(eff.err)
 		}
 	}
 	for len(w.behind) > 0 {
@@ -300,6 +322,10 @@ func missing(e effect) string {
 		if e.link == nil && e.goal != deleted {
 			return "a process is released that is none"
 		}
+	case runPause, refusePause:
+		if e.pause == nil || e.do == refusePause && e.err == nil {
+			return "a pause is none, or refused without a reason"
+		}
 	case tellStopped:
 		if e.done == nil {
 			return "nobody waits for the stop"
@@ -321,11 +347,13 @@ func drop[T comparable](list *[]T, one T) bool {
 // check says what is wrong with the state.
 func (m *machine) check() error {
 	switch {
-	case m.hosting == dormant && m.link != nil:
+	case (m.hosting == dormant || m.hosting == pausing) && m.link != nil:
 		return errors.New("a dormant session has a process")
+	case (m.hosting == pausing) != (len(m.pauses) > 0) && m.hosting != releasing:
+		return errors.New("what no process may meet waits for nothing")
 	case (m.hosting == serving || m.hosting == failing) && m.link == nil:
 		return errors.New("a session that is served has no process")
-	case m.life > stopping && (m.hosting != dormant || m.turn != nil):
+	case m.life > stopping && (m.hosting != dormant && (m.life != closed || m.hosting != pausing) || m.turn != nil):
 		return errors.New("a session that has ended has work or a process")
 	case m.life != open && len(m.queue)+len(m.waiters) > 0:
 		return errors.New("something waits for a session that is not open")
@@ -337,9 +365,9 @@ func (m *machine) check() error {
 		return errors.New("a prompt waits for no other")
 	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
 		return errors.New("a turn runs without a process")
-	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
+	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a turn waits for a process that nobody starts")
-	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing:
+	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
 		return errors.New("the turn is none")
@@ -371,6 +399,8 @@ func (w *world) check() error {
 		return fmt.Errorf("%d requests are not answered, the session knows %d", len(w.waiters), len(m.waiters))
 	case len(m.stops) != w.stops:
 		return fmt.Errorf("%d wait for the end, the session knows %d", w.stops, len(m.stops))
+	case len(m.pauses) != w.pauses || (m.hosting == pausing) != (w.paused != nil):
+		return fmt.Errorf("%d wait for a pause, the session knows %d", w.pauses, len(m.pauses))
 	case (m.hosting == starting) != w.begun:
 		return fmt.Errorf("hosting is %d, a start in progress: %t", m.hosting, w.begun)
 	case m.hosting == starting && (m.life == stopping || m.down) && !w.given:
@@ -387,7 +417,7 @@ func (w *world) finish() error {
 		moved := false
 		for _, mv := range moves {
 			switch mv.name {
-			case "failed", "released", "answered", "gone":
+			case "failed", "released", "answered", "gone", "resumed":
 				moved = mv.do(w) || moved
 			}
 			if err := w.check(); err != nil {
@@ -398,8 +428,8 @@ func (w *world) finish() error {
 			break
 		}
 	}
-	if len(w.turns)+len(w.waiters)+w.stops > 0 || w.begun || w.leaves && w.m.hosting == releasing {
-		return fmt.Errorf("%d prompts, %d requests, %d stops are never answered", len(w.turns), len(w.waiters), w.stops)
+	if len(w.turns)+len(w.waiters)+w.stops+w.pauses > 0 || w.begun || w.leaves && w.m.hosting == releasing {
+		return fmt.Errorf("%d prompts, %d requests, %d stops, %d pauses are never answered", len(w.turns), len(w.waiters), w.stops, w.pauses)
 	}
 	return nil
 }
@@ -421,7 +451,7 @@ func (w *world) key() string {
 			waits = 2
 		}
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), w.shut)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

@@ -51,6 +51,8 @@ type record struct {
 	// Servers are the MCP servers that the agent tells of, as they were last. The list is
 	// replaced and never changed in place.
 	Servers []acp.MCPServer `json:"mcpServers,omitempty"`
+	// Granted is what clients have allowed an agent for more than one call that keeps that in a way of its own; at most maxGranted.
+	Granted []granted `json:"granted,omitempty"`
 	// LeftAt is when the process that worked for the session last let go of it.
 	LeftAt time.Time `json:"leftAt,omitzero"`
 	// LastSeq is the newest event of the log when the record was written: a log that ends

@@ -83,7 +83,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 			leftOut = append(leftOut, "credentials."+name)
 		}
 	}
-	rec.Earlier = nil // of this machine
+	rec.Earlier, rec.Granted = nil, nil // of this machine
 	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq, rec.BoundSeq, rec.LogEnd = recordVersion, false, false, nil, false, 0, 0, nil
 	setup, names, err := WithoutSecrets(rec.Setup)
 	if err != nil {

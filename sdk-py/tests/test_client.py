@@ -217,6 +217,24 @@ async def test_the_agents_own_traffic_is_recorded_for_who_asks(gateway: Gateway)
 
 
 @asynchronous
+async def test_what_was_always_allowed_is_listed_and_taken_back(gateway: Gateway) -> None:
+    async with SandboxAgent(gateway.url, agent="mock") as client:
+        session = await client.new_session(cwd="/tmp")
+        client.on_permission(lambda _: "allow_always")
+        for text in ("permission: allow_always", "permission: allowed before"):
+            assert (await session.prompt("permission")).text == text
+        (permission,) = await client.api.session_permissions(session.id)
+        assert (permission["title"], permission["where"], permission["revocable"]) == ("Edit notes.txt", "session", True)
+        assert await client.api.forget_permissions(session.id, permission["id"]) == [permission]
+        with pytest.raises(ProblemError) as refused:
+            await client.api.forget_permissions(session.id, permission["id"])
+        assert refused.value.status == 404
+        assert (await session.prompt("permission")).text == "permission: allow_always"
+        assert len(await client.api.forget_permissions(session.id)) == 1
+        assert await client.api.session_permissions(session.id) == []
+
+
+@asynchronous
 async def test_the_mcp_servers_of_a_session_are_told_of(gateway: Gateway) -> None:
     async with SandboxAgent(gateway.url, agent="mock") as client:
         told: list[list[str]] = []

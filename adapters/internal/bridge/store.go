@@ -33,6 +33,9 @@ type Store[R any] struct {
 // maxForgotten bounds the sessions of which it is known that they were forgotten: what is still under way for one ends in moments.
 const maxForgotten = 1024
 
+// upgrader is a record that earlier versions have written in another way: Upgrade makes it that of this one.
+type upgrader interface{ Upgrade() }
+
 func (s *Store[R]) path(id string) string { return filepath.Join(s.Dir, "sessions", id+".json") }
 
 // IsUUID reports whether an id has the usual form of a UUID.
@@ -68,6 +71,9 @@ func (s *Store[R]) read(id string) (r R, err error) {
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &r)
+	}
+	if old, ok := any(&r).(upgrader); ok {
+		old.Upgrade()
 	}
 	return r, err
 }

@@ -197,3 +197,13 @@ func (a within) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) 
 	}
 	return a.Adapter.Open(ctx, o)
 }
+
+// Grants implements [adapters.Granter]: all bridges do.
+func (a within) Grants(o adapters.Options, session string) []adapters.Grant {
+	return a.Adapter.(adapters.Granter).Grants(o, session)
+}
+
+// Forget implements [adapters.Granter].
+func (a within) Forget(o adapters.Options, session string, ids []string) error {
+	return a.Adapter.(adapters.Granter).Forget(o, session, ids)
+}

@@ -5,7 +5,11 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
+
+// optionAlways allows such a call for the session.
+const optionAlways = "allow_always"
 
 // permission asks the client before a pretended edit. The client answers
 // cancelled when the turn is cancelled, so the answer is waited for. The
@@ -21,6 +25,16 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 	if err != nil {
 		return "", err
 	}
+	granted := false
+	if err := t.s.change(func(in *info) { granted = in.Granted.Has(title) }); err != nil {
+		return "", err
+	}
+	if granted {
+		if err := t.say("permission: allowed before"); err != nil {
+			return "", err
+		}
+		return schema.StopReasonEndTurn, t.progress(id, schema.ToolCallStatusCompleted)
+	}
 	answer, err := t.allowed(schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: schema.ToolCallStatusPending})
 	said, status, reason := "", schema.ToolCallStatusFailed, schema.StopReasonEndTurn
 	switch chosen := answer.Outcome.Selected; {
@@ -32,6 +46,11 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 		said = "permission: " + string(chosen.OptionID)
 		if strings.HasPrefix(string(chosen.OptionID), "allow") {
 			status = schema.ToolCallStatusCompleted
+		}
+		if chosen.OptionID == optionAlways {
+			if err := t.s.change(func(in *info) { in.Granted.Add(bridge.Given(title, title, kind)) }); err != nil {
+				return "", err
+			}
 		}
 	}
 	if said != "" {
@@ -49,7 +68,7 @@ func (t *turn) allowed(call schema.ToolCallUpdate) (answer schema.RequestPermiss
 		ToolCall:  call,
 		Options: []schema.PermissionOption{
 			{OptionID: "allow_once", Name: "Allow", Kind: schema.PermissionOptionKindAllowOnce},
-			{OptionID: "allow_always", Name: "Always allow", Kind: schema.PermissionOptionKindAllowAlways},
+			{OptionID: optionAlways, Name: "Always allow", Kind: schema.PermissionOptionKindAllowAlways},
 			{OptionID: "reject_once", Name: "Reject", Kind: schema.PermissionOptionKindRejectOnce},
 		},
 	}, &answer)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/adapters"
+	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
 // The files of a session's directory.
@@ -34,6 +36,7 @@ type info struct {
 	UpdatedAt   time.Time         `json:"updatedAt"`
 	Turns       int               `json:"turns"`
 	Config      map[string]string `json:"config"`
+	Granted     bridge.Grants     `json:"granted,omitempty"` // what the client has always allowed
 }
 
 func (st *store) create(cwd string, dirs []string) (*session, error) {
@@ -110,8 +113,24 @@ func (st *store) fork(id schema.SessionID, cwd string, dirs []string) (*session,
 	if err != nil {
 		return nil, err
 	}
-	in.Cwd, in.Directories, in.UpdatedAt = cwd, dirs, time.Now()
+	in.Cwd, in.Directories, in.UpdatedAt, in.Granted = cwd, dirs, time.Now(), nil
 	return st.make(in, log)
+}
+
+// Grants are what clients have always allowed in a session that is kept in a directory.
+func Grants(dir, session string) []adapters.Grant {
+	in, _ := (&store{dir: dir}).info(schema.SessionID(session))
+	return in.Granted.List()
+}
+
+// Forget takes some of that back, of a session that is not open.
+func Forget(dir, session string, ids []string) error {
+	in, err := (&store{dir: dir}).info(schema.SessionID(session))
+	if err != nil {
+		return err
+	}
+	in.Granted.Forget(ids)
+	return in.save(filepath.Join(dir, session))
 }
 
 func (st *store) remove(id schema.SessionID) error {

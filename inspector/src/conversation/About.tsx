@@ -8,6 +8,7 @@ import { hrefOf, hrefOfFile } from "../state/router.js";
 import { useSelected, useStore } from "../state/store.js";
 import type { HubSession } from "../nodes/hub.js";
 import type { Conversation } from "./conversation.js";
+import { Allowed } from "./Allowed.js";
 import { Given } from "./Given.js";
 import type { TurnItem } from "./items.js";
 
@@ -47,6 +48,7 @@ export default function About({ conversation, info, onClose }: { conversation: C
         {unsupported.map((u) => <Fact key={u.field} name={`Without ${u.field}`}>{u.reason}</Fact>)}
       </dl>
       <Given conversation={conversation} agent={agent?.name ?? info.agent} />
+      <Allowed info={info} agent={agent?.name ?? info.agent} />
       <h3>Use</h3>
       <dl className="facts-list">
         {usage && <Fact name="Context">{count(usage.used)} of {count(usage.size)} tokens</Fact>}

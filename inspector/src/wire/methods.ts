@@ -38,6 +38,8 @@ const all: readonly Method[] = [
   { name: "_sandboxagent/session/get", params: session, about: "What the gateway knows of a session" },
   { name: "_sandboxagent/session/events", params: { ...session, after: 0, limit: 100 }, about: "A page of a session's log" },
   { name: "_sandboxagent/session/pending", params: session, about: "Requests that wait for an answer" },
+  { name: "_sandboxagent/session/permissions", params: session, about: "What the agent was always allowed" },
+  { name: "_sandboxagent/session/forget_permissions", params: { ...session, ids: [""] }, about: "Takes that back" },
   { name: "_sandboxagent/session/list_models", params: session, about: "The models of a session" },
   { name: "_sandboxagent/session/set_metadata", params: { ...session, metadata: {} }, about: "Notes something on a session" },
   { name: "_sandboxagent/session/detach", params: session, about: "Gets no more of a session" },

@@ -16,7 +16,7 @@ import httpx
 
 from ._sse import ServerEvent, read_events
 from ._tasks import end
-from .api_types import Agent, EventPage, ImportedSession, InstallProgress, InstallResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
+from .api_types import Agent, EventPage, ImportedSession, InstallProgress, InstallResult, Permission, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .errors import ConnectionLostError, NotConnectedError, ProblemError, SandboxAgentError
 
 Token: TypeAlias = "str | Callable[[bool], str | Awaitable[str]]"
@@ -117,6 +117,19 @@ class Api:
 
     async def session(self, session_id: str) -> SessionInfo:
         return cast(SessionInfo, await self._json("GET", f"v2/sessions/{segment(session_id)}"))
+
+    async def session_permissions(self, session_id: str) -> list[Permission]:
+        """What clients have allowed a session's agent for more than one call, the oldest first."""
+        page = await self._json("GET", f"v2/sessions/{segment(session_id)}/permissions")
+        return cast("list[Permission]", page["permissions"])
+
+    async def forget_permissions(self, session_id: str, permission: str | None = None) -> list[Permission]:
+        """Takes one of these permissions back, or without a `permission` all that can be: the agent asks again. Refused with the
+        problem `conflict` while something goes on in the session. Returns what does not count any more: some agents forget more
+        than they were asked to."""
+        one = "" if permission is None else f"/{segment(permission)}"
+        page = await self._json("DELETE", f"v2/sessions/{segment(session_id)}/permissions{one}")
+        return cast("list[Permission]", page["forgotten"])
 
     async def session_events(self, session_id: str, *, after: int = 0, limit: int = 1000, acp: Literal[1, 2] = 1) -> EventPage:
         """One page of a session's log, in a version of ACP. In version 2 several events may have one number."""

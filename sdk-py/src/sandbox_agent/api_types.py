@@ -27,6 +27,7 @@ __all__ = [
     "FilePage",
     "FileSearch",
     "FileUpload",
+    "ForgottenPermissions",
     "GitFile",
     "GitStatus",
     "HostProcess",
@@ -41,6 +42,8 @@ __all__ = [
     "MCPTool",
     "Match",
     "NewerVersion",
+    "Permission",
+    "PermissionList",
     "Problem",
     "Process",
     "ProcessCaptured",
@@ -222,6 +225,10 @@ class FileUpload(TypedDict):
     truncated: bool
 
 
+class ForgottenPermissions(TypedDict):
+    forgotten: list[Permission]
+
+
 GitFile = TypedDict("GitFile", {"from": "NotRequired[str]", "index": "str", "path": "str", "rawPath": "NotRequired[str]", "workTree": "str"})
 
 
@@ -356,6 +363,22 @@ class Match(TypedDict):
 class NewerVersion(TypedDict):
     reason: str
     version: str
+
+
+class Permission(TypedDict):
+    file: NotRequired[str]
+    givenAt: NotRequired[str]
+    id: str
+    key: str
+    kind: NotRequired[str]
+    reason: NotRequired[str]
+    revocable: bool
+    title: str
+    where: Literal['session', 'process', 'file', 'agent']
+
+
+class PermissionList(TypedDict):
+    permissions: list[Permission]
 
 
 class Problem(TypedDict):

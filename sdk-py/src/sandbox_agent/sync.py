@@ -89,6 +89,16 @@ class Api:
     def session(self, session_id: str) -> SessionInfo:
         return self._loop.run(lambda: self._it.session(session_id))
 
+    def session_permissions(self, session_id: str) -> list[Permission]:
+        """What clients have allowed a session's agent for more than one call, the oldest first."""
+        return self._loop.run(lambda: self._it.session_permissions(session_id))
+
+    def forget_permissions(self, session_id: str, permission: str | None=None) -> list[Permission]:
+        """Takes one of these permissions back, or without a `permission` all that can be: the agent asks again. Refused with the
+        problem `conflict` while something goes on in the session. Returns what does not count any more: some agents forget more
+        than they were asked to."""
+        return self._loop.run(lambda: self._it.forget_permissions(session_id, permission))
+
     def session_events(self, session_id: str, *, after: int=0, limit: int=1000, acp: Literal[1, 2]=1) -> EventPage:
         """One page of a session's log, in a version of ACP. In version 2 several events may have one number."""
         return self._loop.run(lambda: self._it.session_events(session_id, after=after, limit=limit, acp=acp))

@@ -13,6 +13,8 @@ export type SessionInfo = Schemas["Session"];
 export type Child = Schemas["Child"];
 export type ImportedSession = Schemas["ImportedSession"];
 export type SessionChange = Schemas["SessionChange"];
+/** What a client has allowed a session's agent for more than one call. */
+export type SessionPermission = Schemas["Permission"];
 export type SessionEvent = Schemas["Event"];
 
 /** A token, or a function that is asked for it before each request, and for a new one when it was refused. */
@@ -110,6 +112,23 @@ export class Api {
 
   session(id: string, options?: RequestOptions): Promise<SessionInfo> {
     return this.json("GET", `v2/sessions/${encodeURIComponent(id)}`, {}, options);
+  }
+
+  /** What clients have allowed a session's agent for more than one call, the oldest first. */
+  async sessionPermissions(id: string, options?: RequestOptions): Promise<SessionPermission[]> {
+    const { permissions } = await this.json<Schemas["PermissionList"]>("GET", `v2/sessions/${encodeURIComponent(id)}/permissions`, {}, options);
+    return permissions;
+  }
+
+  /**
+   * Takes one of these permissions back, or without a `permission` all that can be: the agent asks again. Refused with the
+   * problem `conflict` while something goes on in the session. Returns what does not count any more: some agents forget more
+   * than they were asked to.
+   */
+  async forgetPermissions(id: string, permission?: string, options?: RequestOptions): Promise<SessionPermission[]> {
+    const one = permission === undefined ? "" : `/${encodeURIComponent(permission)}`;
+    const { forgotten } = await this.json<Schemas["ForgottenPermissions"]>("DELETE", `v2/sessions/${encodeURIComponent(id)}/permissions${one}`, {}, options);
+    return forgotten;
   }
 
   /** A page of a session's events; with `acp: 2` as version 2 of ACP tells them, where several may have one number. */

@@ -9,7 +9,7 @@ export { Turn, type TurnResult } from "./turn.js";
 export { Activity, type Command, type Subagent } from "./activity.js";
 export type { Acp, AcpVersion, UpdateKind, UpdateOf } from "./versions.js";
 export type { TurnEnded } from "./prompts.js";
-export { Api, type Agent, type ApiOptions, type Child, type ImportedSession, type InstallResult, type RequestOptions, type SessionChange, type SessionEvent, type SessionInfo, type Token } from "./api.js";
+export { Api, type Agent, type ApiOptions, type Child, type ImportedSession, type InstallResult, type RequestOptions, type SessionChange, type SessionEvent, type SessionInfo, type SessionPermission, type Token } from "./api.js";
 export { Files, type FileChange, type FileContent, type FileEntry } from "./files.js";
 export { Processes, type HostProcess, type ProcessOutput, type ProcessResult } from "./processes.js";
 export { Terminal, type TerminalExit } from "./terminal.js";

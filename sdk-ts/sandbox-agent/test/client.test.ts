@@ -370,6 +370,31 @@ test("how the MCP servers of a session are is told as it changes, and to who ask
   expect(mcpServers[1]!.error).toBe("no such program: broken-mcp");
 });
 
+test("what was always allowed is listed, and taken back for all clients", async () => {
+  await using c = connect();
+  await using other = connect();
+  let asked = 0;
+  c.onPermission(() => (asked++, "allow_always"));
+  const session = await c.newSession({ cwd: "/tmp" });
+  await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  const told: unknown[] = [];
+  other.onUpdate(({ update }) => void (update.sessionUpdate === "session_info_update" && told.push(...((update._meta?.["sandboxagent.dev"] as { permissionsForgotten?: { title: string }[] } | undefined)?.permissionsForgotten ?? []).map(({ title }) => title))));
+  for (const text of ["permission: allow_always", "permission: allowed before"]) expect((await session.prompt("permission")).text).toBe(text);
+  const [permission] = await other.api.sessionPermissions(session.id);
+  expect(permission).toMatchObject({ title: "Edit notes.txt", kind: "edit", where: "session", revocable: true });
+  const turn = session.prompt("slow");
+  await expect.poll(async () => (await c.api.session(session.id)).state).toBe("running");
+  await expect(c.api.forgetPermissions(session.id, permission!.id)).rejects.toMatchObject({ status: 409 });
+  await session.cancel();
+  await turn;
+  expect(await c.api.forgetPermissions(session.id, permission!.id)).toEqual([permission]);
+  await expect(c.api.forgetPermissions(session.id, permission!.id)).rejects.toMatchObject({ status: 404 });
+  expect((await session.prompt("permission")).text).toBe("permission: allow_always");
+  expect([asked, told]).toEqual([2, ["Edit notes.txt"]]);
+  expect((await other.api.forgetPermissions(session.id)).length).toBe(1);
+  expect(await c.api.sessionPermissions(session.id)).toEqual([]);
+});
+
 test("agents, health and an installation that is not needed", async () => {
   await using c = connect({ autoConnect: false });
   expect(await c.health()).toEqual({ status: "ok" });

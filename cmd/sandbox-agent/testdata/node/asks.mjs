@@ -114,6 +114,13 @@ export default {
     await a.allowedMore?.(w, s);
     const other = await w.borrow({}, choose("reject_once"));
     assert.equal((await other.prompt(same())).asked.length, 1, "another session does not know of it");
+    const ofPermissions = (method, more) => s.link.agent.request(`_sandboxagent/session/${method}`, { sessionId: s.id, ...more });
+    const { permissions } = await ofPermissions("permissions");
+    assert.ok(permissions.length > 0 && permissions.every((p) => p.revocable && p.title && p.where === (a.keepsAllowed ?? "session")), JSON.stringify(permissions));
+    assert.deepEqual((await ofPermissions("forget_permissions", { ids: [permissions[0].id] })).forgotten, a.keepsAllowed === "process" ? permissions : permissions.slice(0, 1));
+    await ofPermissions("forget_permissions", { all: true });
+    assert.equal((await s.prompt(same())).asked.length, 1, "it is not asked about again");
+    assert.equal((await s.prompt(same())).asked.length, 0, "it is not allowed again");
     assert.ok(!existsSync(`${w.place}/.${a.id}`), "something was written into the workspace");
   },
   async "permission rejected, and the turn goes on"(w, a) {

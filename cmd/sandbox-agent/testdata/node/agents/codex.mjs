@@ -36,6 +36,7 @@ export default {
   /** A command that needs a permission in every mode that asks. */
   touch: (path) => run(`touch ${path}`, { sandbox_permissions: "require_escalated", justification: `because of touch ${path}` }),
   allowAlways: "allow_session",
+  keepsAllowed: "process",
   asksInMode: "plan",
   question: call("request_user_input", { questions: [{
     id: "color", header: "Color", question: "Which color?", options: [{ label: "Red", description: "warm" }, { label: "Blue", description: "cold" }],

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
+	"sandboxagent.dev/sandbox-agent/runtime"
+)
+
+func sessionsPermissionsCommand(std stdio) *cli.Command {
+	return &cli.Command{
+		Name:      "permissions",
+		Usage:     "list what a session's agent was always allowed, and take it back",
+		ArgsUsage: "SESSION",
+		Description: "The agent asks again about what is taken back. That is refused while something goes on in the session.\n" +
+			"Some grants cannot be taken back; the list says why.",
+		Flags: targetFlags(
+			&cli.StringSliceFlag{Name: "forget", Usage: "take back the grant with this `ID`; may be repeated"},
+			&cli.BoolFlag{Name: "all", Usage: "take back all that can be taken back"},
+			timeoutFlag(agentTimeout),
+		),
+		Action: func(c *cli.Context) error {
+			args, err := cmdline.Exactly(c, "SESSION")
+			if err != nil {
+				return err
+			}
+			ids, all := c.StringSlice("forget"), c.Bool("all")
+			if all && len(ids) > 0 {
+				return cmdline.Usagef(c, "say either --forget or --all")
+			}
+			ctx, cancel, api, err := controlClient(c)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			if !all && len(ids) == 0 {
+				list, err := api.Permissions(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if c.Bool("json") {
+					cmdline.WriteJSON(std.out, object{"permissions": list})
+				} else {
+					listPermissions(std, list)
+				}
+				return nil
+			}
+			forgotten := []runtime.Grant{}
+			if all {
+				forgotten, err = api.ForgetPermissions(ctx, args[0])
+			}
+			for _, id := range ids {
+				if err != nil || slices.ContainsFunc(forgotten, func(g runtime.Grant) bool { return g.ID == id }) {
+					continue // some agents forget more than they were asked to
+				}
+				var more []runtime.Grant
+				more, err = api.ForgetPermission(ctx, args[0], id)
+				forgotten = append(forgotten, more...)
+			}
+			if c.Bool("json") && err == nil {
+				cmdline.WriteJSON(std.out, object{"forgotten": forgotten})
+				return nil
+			}
+			for _, g := range forgotten { // also when one of more than one failed
+				fmt.Fprintf(std.out, "taken back: %s\n", cmdline.Printable(g.Title))
+			}
+			return err
+		},
+	}
+}
+
+// listPermissions writes a table of grants, and why some cannot be taken back.
+func listPermissions(std stdio, list []runtime.Grant) {
+	rows := [][]string{{"ID", "ALLOWED", "SINCE", "WHERE"}}
+	for _, g := range list {
+		since := ""
+		if g.GivenAt != nil {
+			since = cmdline.Clock(*g.GivenAt)
+		}
+		rows = append(rows, []string{g.ID, g.Title, since, string(g.Where)})
+	}
+	cmdline.Table(std.out, rows)
+	for _, g := range list {
+		if !g.Revocable {
+			fmt.Fprintf(std.out, "%s cannot be taken back: %s\n", g.ID, cmdline.Printable(g.Reason))
+		}
+	}
+}
