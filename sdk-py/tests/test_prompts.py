@@ -53,7 +53,7 @@ class Gateway:
         self.tasks.append(asyncio.ensure_future(work))
         return self.tasks[-1]
 
-    async def request(self, method: str, params: Any, answered: Any = None, sent: Any = None, withdrawn: Any = None) -> Any:
+    async def request(self, method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
         if method == "_sandboxagent/session/get":
             return {"state": self.states.pop(0) if self.states else "running"}
         if method == "_sandboxagent/session/events" and self.kept is not None:
@@ -223,7 +223,7 @@ async def test_a_prompt_that_was_found_is_looked_for_anew_when_that_is_needed_ag
     looked = asyncio.Event()
     request = g.request
 
-    async def refuses(method: str, params: Any, answered: Any = None, sent: Any = None, withdrawn: Any = None) -> Any:
+    async def refuses(method: str, params: Any, answered: Any = None, sent: Any = None) -> Any:
         nonlocal refusals
         if method == "_sandboxagent/session/get" and refusals > 0:
             refusals -= 1

@@ -82,7 +82,6 @@ class Prompt:
     start_after: int = 0  # the newest event of the session before it was sent
     floor: int = 0  # the events up to this one are not its own, or came before
     cancels: int = 0  # sent behind it
-    withdrawn: asyncio.Event = field(default_factory=asyncio.Event)  # it was cancelled while it waited for another turn: that one must go on
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
@@ -138,7 +137,6 @@ class Prompts:
         self._open: dict[str, Prompt] = {}
         self._order: dict[str, list[Prompt]] = {}  # by session, oldest first
         self._cancels: list[_Cancel] = []
-        self._moves: asyncio.Event = asyncio.Event()  # replaced when a turn ends or begins
         self._others: set[str] = set()  # sessions in which another client's turn goes on; of version 1
         self._names, self._count = str(uuid.uuid4()), 0
         self._cancelled = _End("cancelled", {"stopReason": "cancelled"} if version == 1 else {}, None)  # of a prompt that never began
@@ -200,8 +198,7 @@ class Prompts:
     async def cancel(self, session_id: str, first: Prompt | None = None) -> None:
         """Ends the session's prompts that were never sent, and sends a cancel behind the others: one that comes before its prompt cancels nothing.
 
-        With `first` that is for this one and those behind it: what is before it, or another client's turn, goes on. Where it waits for that at the
-        gateway, its requests are withdrawn there, and a cancel is sent when its own turn has begun all the same.
+        With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
         """
         queue = list(self._order.get(session_id, []))
         if first is not None and first not in queue:
@@ -210,38 +207,8 @@ class Prompts:
             if not prompt.gone:
                 self._finish(prompt, self._cancelled)
                 prompt.sent.set()
-        if first is None:
+        if first is None or first.gone:
             await self._send(self._cancel(session_id, self._order.get(session_id, [])))
-        elif first.gone:
-            await self._cancel_from(first)
-
-    async def _cancel_from(self, first: Prompt) -> None:
-        queue = self._order.get(first.session_id, [])
-        cancel = self._cancel(first.session_id, queue[queue.index(first) :])  # what is sent meanwhile would be ended by what may follow
-        try:
-            if self._waits(first):
-                for prompt in cancel.asked:
-                    prompt.withdrawn.set()
-            while self._waits(first):
-                await self._moves.wait()
-            if first in self._order.get(first.session_id, []):
-                await self._send(self._cancel(first.session_id, self._order[first.session_id]))
-        finally:
-            self._cancels.remove(cancel)
-            cancel.done.set()
-
-    def _waits(self, prompt: Prompt) -> bool:
-        """Whether a prompt that was sent waits at the gateway, or is on its way to it, and a cancel would end another turn."""
-        queue = self._order.get(prompt.session_id, [])
-        if prompt not in queue:
-            return False
-        if self._version == 2:
-            return prompt.phase != "begun"
-        return queue[0] is not prompt or prompt.session_id in self._others
-
-    def _moved(self) -> None:
-        moves, self._moves = self._moves, asyncio.Event()
-        moves.set()
 
     def behind(self, session_id: str) -> Callable[..., asyncio.Event | None]:
         """Says what is waited for before something is sent that belongs behind the session's prompts of now."""
@@ -320,7 +287,7 @@ class Prompts:
 
     def _answered(self, prompt: Prompt, result: Any) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
-        if (not prompt.heard and (result is None or meta_of(result).get("began") is False)) if self._version == 1 else result is None:
+        if self._version == 1 and not prompt.heard and (result is None or meta_of(result).get("began") is False):
             prompt.held = []  # of the turn that it waited for, which may go on
             self._leave(prompt)
             return
@@ -338,7 +305,6 @@ class Prompts:
         if prompt.phase == "over":
             return
         prompt.phase = "begun"
-        self._moved()
         held, prompt.held = prompt.held, []
         if message is None or (held and held[0].get("messageId") == message):
             for update in held:
@@ -381,7 +347,6 @@ class Prompts:
         queue = self._order.get(session_id)
         if queue and self._version == 1:
             queue[0].held = []
-        self._moved()
 
     def _give(self, session_id: str, prompt: Prompt | None, update: dict[str, Any], seq: float) -> None:
         """Gives an update to its turn, when that is one of this client's."""
@@ -406,7 +371,6 @@ class Prompts:
             queue.remove(prompt)
         if not queue:
             self._order.pop(prompt.session_id, None)
-        self._moved()
 
     def _finish(self, prompt: Prompt, outcome: _End | BaseException) -> None:
         if prompt.phase == "over":
@@ -451,7 +415,7 @@ class Prompts:
                 self._host._prompted(prompt.session_id)
 
             try:
-                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=sent, withdrawn=prompt.withdrawn)
+                response = await wire.request("session/prompt", prompt.params, answered=lambda result: self._answered(prompt, result), sent=sent)
                 if self._version == 1:
                     return _end_of(response, response)
                 prompt.response = response
@@ -461,7 +425,7 @@ class Prompts:
                 if not self._host._goes_on():
                     raise ConnectionLostError("the connection has ended in the middle of the turn")
             except RpcError as e:
-                if (self._version == 2 or prompt.withdrawn.is_set()) and e.code == CANCELLED:
+                if self._version == 2 and e.code == CANCELLED:
                     return self._cancelled
                 raise
             except ConnectionLostError:
@@ -469,14 +433,11 @@ class Prompts:
                     raise
             ended = await self._after_loss(prompt)
             if ended is not None:
-                never = prompt.response is None if self._version == 2 else prompt.withdrawn.is_set()
-                if never and (ended.get("error") or {}).get("code") == CANCELLED:
+                if self._version == 2 and prompt.response is None and (ended.get("error") or {}).get("code") == CANCELLED:
                     return self._cancelled
                 return _settled(ended, prompt.response if self._version == 2 else None)
             if prompt.response is not None:
                 raise _interrupted()
-            if prompt.withdrawn.is_set():
-                return self._cancelled
 
     async def _connected_for(self, prompt: Prompt) -> Wire:
         """The connection, unless the prompt failed meanwhile: then nobody wants it, or a connection for it."""

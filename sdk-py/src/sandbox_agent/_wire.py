@@ -115,25 +115,18 @@ class Wire:
         self._reader = asyncio.ensure_future(self._read())
         self._watcher = asyncio.ensure_future(self._watch())
 
-    async def request(
-        self, method: str, params: Any, answered: Callable[[Any], None] | None = None, sent: Callable[[], None] | None = None, withdrawn: asyncio.Event | None = None
-    ) -> Any:
-        """Sends a request and waits for its answer. `answered` is called in the order of the wire, with the result, or None for an error.
-        When `withdrawn` is set the gateway is asked to cancel the request, and still answers it.
-        """
+    async def request(self, method: str, params: Any, answered: Callable[[Any], None] | None = None, sent: Callable[[], None] | None = None) -> Any:
+        """Sends a request and waits for its answer. `answered` is called in the order of the wire, with the result, or None for an error."""
         self._last += 1
         number = self._last
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (future, answered)
-        withdrawing: asyncio.Future[None] | None = None
         if method in BEGINNING:
             self._begun.add(number)
         try:
             await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
             if sent:
                 sent()
-            if withdrawn is not None:
-                withdrawing = asyncio.ensure_future(self._withdraw(number, withdrawn))
             return await future
         except asyncio.CancelledError:
             if number in self._waiting and not self.closed.is_set():
@@ -143,16 +136,10 @@ class Wire:
                 await asyncio.wait({telling}, timeout=LAST_WORD)
             raise
         finally:
-            if withdrawing is not None:
-                withdrawing.cancel()
             self._waiting.pop(number, None)
             self._begun.discard(number)
             if future.done() and not future.cancelled():
                 future.exception()  # it is known to whoever asked
-
-    async def _withdraw(self, number: int, withdrawn: asyncio.Event) -> None:
-        await withdrawn.wait()
-        await self._give_up(number)
 
     async def _give_up(self, number: int) -> None:
         with suppress(ConnectionLostError):  # nobody waits for it any more
