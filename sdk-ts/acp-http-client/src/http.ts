@@ -149,15 +149,13 @@ export class HttpLink extends Link {
     // What has an order: the requests and notifications of one session, and
     // those of none. Answers go at once: somebody waits for them.
     let done = () => {};
-    // What withdraws a request, which it names, must not come before it.
-    const lane = session ?? this.#asked.get((message as { params?: { requestId?: number } }).params?.requestId ?? "")?.session ?? "";
-    const before = "method" in message ? this.#lanes.get(lane) : undefined;
+    const before = "method" in message ? this.#lanes.get(session ?? "") : undefined;
     const mine: Lane = { key, late: new AbortController(), done: new Promise<void>((resolve) => (done = resolve)) };
     if ("method" in message) {
       if (this.#keyed && before !== undefined) headers["X-ACP-After"] = before.key;
-      this.#lanes.set(lane, mine);
+      this.#lanes.set(session ?? "", mine);
       void mine.done.then(() => {
-        if (this.#lanes.get(lane) === mine) this.#lanes.delete(lane);
+        if (this.#lanes.get(session ?? "") === mine) this.#lanes.delete(session ?? "");
       });
     }
     if (this.#keyed) headers["Idempotency-Key"] = key;

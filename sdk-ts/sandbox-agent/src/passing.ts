@@ -30,16 +30,24 @@ export function oldestKept(error: unknown): number | undefined {
   return type === `${prefix}events_expired` && typeof oldestSeq === "number" ? oldestSeq : undefined;
 }
 
-/** What the gateway says of an error, over HTTP or ACP, also where it is what a POST was answered with that brought a request. */
+/** What the gateway says of an error, over HTTP or ACP. */
 function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown; readonly done?: unknown } {
-  const data = (error as { data?: unknown } | undefined)?.data ?? error;
-  const problem = (data as { problem?: unknown } | undefined)?.problem ?? data;
+  const problem = error instanceof ProblemError ? error.problem : postOf(error) ?? (error instanceof Error && "data" in error ? error.data : error);
   return typeof problem === "object" && problem !== null ? problem : {};
 }
 
-/** Whether a session may be attached when that is asked once more: also where something before the gateway has answered the POST, such as a proxy. */
-export const attachesLater = (error: unknown): boolean =>
-  passes(error) || (error as { data?: { problem?: { type: string } } | null }).data?.problem?.type.startsWith(prefix) === false;
+/** What the POST was answered with that brought a request of ACP, where that is the request's error. */
+function postOf(error: unknown): { readonly type?: unknown } | undefined {
+  const { data } = error instanceof Error && "data" in error ? error : { data: undefined };
+  if (typeof data !== "object" || data === null || !("problem" in data) || typeof data.problem !== "object") return undefined;
+  return data.problem ?? undefined;
+}
+
+/** Whether a request of ACP over HTTP did not come to the gateway: something before it, such as a proxy, has answered, which may say otherwise in a moment. */
+export function ofAnother(error: unknown): boolean {
+  const answer = postOf(error);
+  return answer !== undefined && !String(answer.type).startsWith(prefix);
+}
 
 /** Whether the gateway itself refuses a request for good. What a proxy before it says, with any status, may be otherwise in a moment. */
 export function isFinal(error: unknown): error is ProblemError {

@@ -32,9 +32,9 @@ interface Wire {
   reached(seq: number): Promise<void>;
   /**
    * Calls `go` right before the request is sent, so that what is sent then comes after it. It throws when nobody wants it any more, and
-   * returns what is to be waited for before it is asked again. With `withdrawn` the gateway is asked to cancel the request, and still answers it.
+   * returns what is to be waited for before it is asked again.
    */
-  send(promptId: string, go: () => Promise<void> | undefined, withdrawn: AbortSignal): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
+  send(promptId: string, go: () => Promise<void> | undefined): Promise<{ response: unknown; /** Resolves when its connection is lost. */ lost: Promise<void> } | { lost: true }>;
   /** What is waited for before a prompt is sent for the first time: while the network is broken it can still be taken back. */
   broken(): Promise<void> | undefined;
   /** Resolves when there is a connection again, rejects when there will be none. */
@@ -99,7 +99,6 @@ interface Prompt {
   floor: number; // the events up to this one are not its own, or came before
   cancels: number; // sent behind it
   repeat?: Connected; // what repeats them
-  readonly withdrawn: AbortController; // aborted when it was cancelled while it waited for another turn: that one must go on
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard?: boolean; // of version 1: its turn has had an update
   lost?: boolean; // its connection was: on another one its own words come as those of somebody else
@@ -137,7 +136,7 @@ export class Prompts {
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
       phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
-      from: 0, floor: 0, cancels: 0, withdrawn: new AbortController(), held: [], tell: () => {},
+      from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
     setDelivery(prompt, "open");
     this.#open.set(prompt.id, prompt);
@@ -163,24 +162,17 @@ export class Prompts {
     prompt.tell();
   }
 
-  #waiting: (() => void)[] = []; // for the end of a turn, or the beginning of one
-
-  #moved(): void {
-    for (const go of this.#waiting.splice(0)) go();
-  }
-
   #leaveOrder(prompt: Prompt): void {
     const queue = this.#queue(prompt.sessionId).filter((p) => p !== prompt);
     if (queue.length > 0) this.#order.set(prompt.sessionId, queue);
     else this.#order.delete(prompt.sessionId);
-    this.#moved();
   }
 
   /** The response is here, if not yet handed on: updates are the next prompt's. */
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (!prompt) return;
-    if (this.#answerEnds ? !prompt.heard && (result === undefined || metaOf(result).began === false) : result === undefined) {
+    if (this.#answerEnds && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
@@ -195,7 +187,6 @@ export class Prompts {
   #begin(prompt: Prompt, message?: string): void {
     if (prompt.phase === "over") return;
     prompt.phase = "begun";
-    this.#moved();
     const held = prompt.held.splice(0);
     if (!message || (held[0] as { messageId?: string } | undefined)?.messageId === message) for (const update of held) prompt.turn.push(update);
   }
@@ -243,7 +234,6 @@ export class Prompts {
     this.#others.delete(sessionId);
     const next = this.#queue(sessionId)[0];
     if (next && this.#answerEnds) next.held = [];
-    this.#moved();
   }
 
   /** Gives an update to its turn, when that is one of this client's. */
@@ -309,8 +299,7 @@ export class Prompts {
 
   /**
    * Ends the session's prompts that were never sent, and sends a cancel behind the others, where it does not come before one of them.
-   * With `first` that is for this one and those behind it: what is before it, or another client's turn, goes on. Where it waits for that at the
-   * gateway, its requests are withdrawn there, and a cancel is sent when its own turn has begun all the same.
+   * With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
    */
   async cancel(sessionId: string, connected: Connected, first?: Prompt): Promise<void> {
     const queue = this.#queue(sessionId);
@@ -321,25 +310,14 @@ export class Prompts {
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
     }
-    if (!first || first.gone) await this.#cancelBehind(sessionId, this.#queue(sessionId).slice(from), connected, first);
+    if (!first || first.gone) await this.#cancelBehind(sessionId, [...this.#queue(sessionId)], connected);
   }
 
-  /** Whether a prompt that was sent waits at the gateway, or is on its way to it, and a cancel would end another turn. */
-  #waits(prompt: Prompt): boolean {
-    const queue = this.#queue(prompt.sessionId);
-    return queue.includes(prompt) && (this.#answerEnds ? queue[0] !== prompt || this.#others.has(prompt.sessionId) : prompt.phase !== "begun");
-  }
-
-  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, first?: Prompt): Promise<void> {
+  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected): Promise<void> {
     let over!: () => void;
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
     this.#cancels.add(cancel);
     try {
-      if (first && this.#waits(first)) {
-        for (const prompt of asked) prompt.withdrawn.abort();
-        while (this.#waits(first)) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-        if (!this.#queue(sessionId).includes(first)) return;
-      }
       for (let later = false; ; later = true) {
         await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
         const send = await connected();
@@ -405,8 +383,8 @@ export class Prompts {
       return undefined;
     };
     for (;;) {
-      const sent = await wire.send(prompt.id, go, prompt.withdrawn.signal).catch((error: unknown) => {
-        if ((!this.#answerEnds || prompt.withdrawn.signal.aborted) && error instanceof AcpRpcError && error.code === cancelled) return undefined;
+      const sent = await wire.send(prompt.id, go).catch((error: unknown) => {
+        if (!this.#answerEnds && error instanceof AcpRpcError && error.code === cancelled) return undefined;
         throw error;
       });
       if (sent === undefined) return this.#cancelled;
@@ -417,10 +395,10 @@ export class Prompts {
       }
       const found = await this.#afterLoss(prompt, wire);
       if (found === "resend" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);
-      if (found === "cancelled" || found === "resend" && prompt.withdrawn.signal.aborted) return this.#cancelled;
+      if (found === "cancelled") return this.#cancelled;
       if (found === "resend") continue;
-      if (found.error?.code === cancelled && (this.#answerEnds ? prompt.withdrawn.signal.aborted : prompt.response === undefined)) return this.#cancelled;
       if (this.#answerEnds) return endOf(settle(found));
+      if (found.error?.code === cancelled && prompt.response === undefined) return this.#cancelled;
       return { ...endOf(settle(found)), response: prompt.response };
     }
   }

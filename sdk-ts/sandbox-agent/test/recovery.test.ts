@@ -720,33 +720,3 @@ test.each(variants.filter(({ transport }) => transport !== "websocket"))("what s
   await expect.poll(() => said).toContain("two");
   expect([odd["session/resume"], lost]).toEqual([0, []]);
 });
-
-test.each(variants.filter(({ transport }) => transport !== "inline").flatMap((options) => [{ ...options, of: "its own client" }, { ...options, of: "another client" }]))("a prompt that waits at the gateway is cancelled, and the turn of $of that it waits for goes on: version $acpVersion, $agent, $transport", async ({ of, ...options }) => {
-  let prompts = 0;
-  const at: [number, () => void][] = [];
-  await using c = new SandboxAgentClient({
-    baseUrl: gateway.url, ...options,
-    onEnvelope: ({ direction, message }) => {
-      if (direction !== "sent" || !("method" in message) || message.method !== "session/prompt") return;
-      prompts++;
-      for (const [n, go] of at) if (n === prompts) go();
-    },
-  });
-  await using other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
-  const sent = (n: number) => new Promise<void>((resolve) => at.push([n, resolve]));
-  const [shown, answer] = [later<void>(), later<"allow_once">()];
-  const session = await c.newSession({ cwd: "/tmp" });
-  const mine = of === "its own client";
-  (mine ? c : other).onPermission(() => (shown.resolve(), answer.promise));
-  const first = mine ? session.prompt("permission") : (await other.resumeSession({ sessionId: session.id, cwd: "/tmp" })).prompt("permission");
-  await shown.promise;
-  await expect.poll(async () => (await c.api.session(session.id)).state).toBe("waiting");
-  const both = [sent(mine ? 2 : 1), sent(mine ? 3 : 2)];
-  const [second, third] = [session.prompt("echo two"), session.prompt("echo three")];
-  await Promise.all(both);
-  await second.cancel();
-  expect([(await second).stopReason, (await third).stopReason]).toEqual(["cancelled", "cancelled"]);
-  answer.resolve("allow_once");
-  expect([(await first).stopReason, (await first).text]).toEqual(["end_turn", expect.stringContaining("allow")]);
-  expect((await session.prompt("echo four")).text).toBe("four");
-});
