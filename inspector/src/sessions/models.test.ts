@@ -30,6 +30,14 @@ test("what does not pass is told", async () => {
   await expect(modelsOf("a", failing(1, error), new AbortController().signal)).rejects.toBe(error);
 });
 
+test("what does not pass in the end is told as well", async () => {
+  const client = failing(Infinity, unavailable);
+  const asked = expect(modelsOf("a", client, new AbortController().signal)).rejects.toBe(unavailable);
+  await vi.runAllTimersAsync();
+  await asked;
+  expect(client.listModels).toHaveBeenCalledTimes(6);
+});
+
 test("nobody is asked any more when the form is left", async () => {
   const client = failing(9, unavailable);
   const left = new AbortController();

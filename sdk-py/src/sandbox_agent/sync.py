@@ -25,7 +25,7 @@ from . import turn as _turn
 from ._backoff import Retry
 from .activity import Activity
 from .api import SILENCE, Token
-from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
+from .api_types import Agent, EventPage, FileChange, FileEntry, FileListed, FilePage, FileSearch, FileUpload, GitStatus, HostProcess, ImportedSession, InstallProgress, InstallResult, Permission, ProcessLimits, ProcessLimitsChange, ProcessResult, Report, Session as SessionInfo, SessionChange, SessionPage, Status, Version
 from .client import LostListener, NoticeListener, State, UpdateListener
 from .processes import Output
 from .terminal import TerminalExit

@@ -51,7 +51,7 @@ export function ofAnother(error: unknown): boolean {
 
 /** Whether the gateway itself refuses a request for good. What a proxy before it says, with any status, may be otherwise in a moment. */
 export function isFinal(error: unknown): error is ProblemError {
-  return error instanceof ProblemError && error.type.startsWith(prefix) && error.status >= 400 && error.status < 500 && !passes(error);
+  return error instanceof ProblemError && String(error.type).startsWith(prefix) && error.status >= 400 && error.status < 500 && !passes(error);
 }
 
 /**
