@@ -398,9 +398,6 @@ func (m *machine) serve() {
 		m.record(t)
 		t.phase = running
 		m.do(effect{do: givePrompt, turn: t, link: m.link})
-		if t.withdrawn { // it must not overtake the prompt
-			m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
-		}
 	case m.hosting == dormant && t != nil:
 		m.start(effect{do: startProcess, turn: t})
 	case m.hosting == dormant && len(m.waiters) > 0:
@@ -535,7 +532,7 @@ func (m *machine) cancel() {
 	}
 }
 
-// withdraw ends a turn that has not begun; for the one that has, the agent decides.
+// withdraw ends a turn that no agent has; of the one that an agent has, that decides.
 func (m *machine) withdraw(t *turn) {
 	if t.same != nil { // who asked twice
 		if t = t.same.turn; t == nil {
@@ -552,7 +549,8 @@ func (m *machine) withdraw(t *turn) {
 			}
 		}
 	case waiting:
-		t.withdrawn = true
+		m.end(t, nil, nil)
+		m.proceed()
 	case running, cancelling:
 		m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
 	}

@@ -36,7 +36,6 @@ type turn struct {
 	stale     bool         // when it came, the agent's record had what the process does not know
 	recorded  bool         // the log has the prompt, or will with what the machine says next
 	seq       uint64       // of the prompt in the log; 0 before it is there
-	withdrawn bool         // the agent is told when it has the prompt
 	answered  bool         // its client was answered when it began, and is told of its end
 	missed    bool         // a process has ended that was to be given it
 	handsOver bool         // it was given with the text of another conversation
