@@ -263,12 +263,14 @@ func TestMend_CancelWithoutAPrompt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hold   bool
 		behind []string // updates behind the turn
+		more   []string // and behind each cancel
 		want   []string
 	}{
-		"idle":                 {true, nil, []string{prompt}},
-		"late news of a turn":  {true, []string{usage}, []string{prompt}},
-		"works by itself":      {true, []string{chunk}, []string{prompt, cancel}},
-		"of an agent that can": {false, nil, []string{prompt, cancel, cancel}},
+		"idle":                 {true, nil, nil, []string{prompt}},
+		"late news of a turn":  {true, []string{usage}, nil, []string{prompt}},
+		"works by itself":      {true, []string{chunk}, nil, []string{prompt, cancel}},
+		"still says something": {true, []string{chunk}, []string{chunk}, []string{prompt, cancel}},
+		"of an agent that can": {false, nil, nil, []string{prompt, cancel, cancel}},
 	} {
 		inner := newScript()
 		c := mend(inner, nil)
@@ -286,6 +288,12 @@ func TestMend_CancelWithoutAPrompt(t *testing.T) {
 		}
 		for range 2 { // the second may come when it does nothing any more
 			_ = c.Write(t.Context(), acp.MustParse([]byte(cancel)))
+			for _, u := range tt.more {
+				inner.in <- acp.MustParse([]byte(up(u)))
+				if _, err := c.Read(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		if diff := cmp.Diff(tt.want, inner.written()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
