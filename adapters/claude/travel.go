@@ -112,7 +112,7 @@ func (Adapter) Import(ctx context.Context, t adapters.Travel, files fs.FS) (undo
 		}
 	}
 	err = remembered.Change(t.SessionID, func(r *record) {
-		r.Cwd, r.Made, r.Native, r.Cost = t.Cwd, true, bag.Native, bag.Cost
+		r.Cwd, r.Made, r.Native, r.Cost, r.Granted = t.Cwd, true, bag.Native, bag.Cost, nil
 	})
 	if err != nil {
 		return nil, errors.Join(err, undo())

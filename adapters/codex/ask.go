@@ -188,6 +188,9 @@ func (s *session) decide(ctx context.Context, id jsonrpc2.ID, q *question, t *tu
 	s.out.Lock()
 	req, list := s.tr.permission(s.id, q)
 	s.out.Unlock()
+	if known, _ := s.a.store.Load(string(s.id)); len(known.Granted) > 0 {
+		s.keep(func(r *record) { r.Granted.Asked(q.grant(optionRule, &req.ToolCall, "").Key) })
+	}
 	var resp schema.RequestPermissionResponse
 	if err := s.a.peer.Ask(ctx, acp.MethodSessionRequestPermission, req, &resp); err != nil {
 		return nil, err

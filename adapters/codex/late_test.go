@@ -62,7 +62,7 @@ func connected(t *testing.T, client acp.Peer, codex jsonrpc2.Handler) (*session,
 	near, far := net.Pipe()
 	quiet := jsonrpc2.SetLogger(log.New(io.Discard, "", 0))
 	there := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(far), codex, quiet)
-	a := &agent{peer: client, log: slog.New(slog.DiscardHandler), opening: map[string]*opening{}}
+	a := &agent{peer: client, log: slog.New(slog.DiscardHandler), opening: map[string]*opening{}, store: newStore("")}
 	srv := &server{a: a, log: a.log, ended: make(chan struct{})}
 	srv.rpc = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(near), handler{srv}, quiet)
 	got := &opened{}

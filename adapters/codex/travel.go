@@ -79,7 +79,7 @@ func (Adapter) Import(ctx context.Context, t adapters.Travel, files fs.FS) (undo
 	}
 	if err == nil {
 		err = remembered.Change(t.SessionID, func(r *record) {
-			r.Cwd, r.Made, r.Thread = t.Cwd, true, ""
+			r.Cwd, r.Made, r.Thread, r.Granted = t.Cwd, true, "", nil
 			if thread != t.SessionID {
 				r.Thread = thread
 			}

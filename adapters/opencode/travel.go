@@ -194,7 +194,7 @@ func (a Adapter) Import(ctx context.Context, t adapters.Travel, files fs.FS) (un
 	if !found {
 		return nil, errors.Join(errors.New("opencode's files do not have the session"), undo())
 	}
-	if err := store.Change(t.SessionID, func(r *record) { r.Made = true }); err != nil {
+	if err := store.Change(t.SessionID, func(r *record) { r.Made, r.Granted = true, nil }); err != nil {
 		return nil, errors.Join(err, undo())
 	}
 	return undo, nil

@@ -62,7 +62,7 @@ func (Adapter) Import(_ context.Context, t adapters.Travel, files fs.FS) (undo f
 		return err
 	}
 	if err = at.check(to, "", t.Cwd); err == nil {
-		err = remembered.Change(t.SessionID, func(r *record) { r.Cwd, r.Made, r.File, r.Theirs = t.Cwd, true, to, false })
+		err = remembered.Change(t.SessionID, func(r *record) { r.Cwd, r.Made, r.File, r.Theirs, r.Granted = t.Cwd, true, to, false, nil })
 	}
 	if err != nil {
 		return nil, errors.Join(err, undo())

@@ -27,7 +27,7 @@ type Grant struct {
 type Grants []Grant
 
 // maxGrants bounds them: of more the oldest is asked about again.
-const maxGrants = 256
+const maxGrants = 512
 
 // maxCommand bounds a command that is a part of a key, in bytes.
 const maxCommand = 4 << 10
@@ -46,13 +46,20 @@ func (g Grants) Has(key string) bool {
 	return slices.ContainsFunc(g, func(one Grant) bool { return one.Key == key })
 }
 
-// Add adds a grant, unless it is there: then that stays the one that was given first.
+// Add adds a grant, unless it is there: then that stays the one that was given first. One that counts somewhere else takes its
+// place: the agent would not have asked if that did still count.
 func (g *Grants) Add(one Grant) {
-	if one.Key == "" || g.Has(one.Key) {
+	same := func(had Grant) bool { return had.Key == one.Key && had.Process == one.Process && had.File == one.File }
+	if one.Key == "" || slices.ContainsFunc(*g, same) {
 		return
 	}
-	all := append(slices.Clone(*g), one)
+	all := append(slices.DeleteFunc(slices.Clone(*g), func(had Grant) bool { return had.Key == one.Key }), one)
 	*g = all[max(0, len(all)-maxGrants):]
+}
+
+// Asked takes out what an agent has written to a file and asks about all the same: somebody has taken it out there.
+func (g *Grants) Asked(key string) {
+	*g = slices.DeleteFunc(slices.Clone(*g), func(one Grant) bool { return one.Key == key && one.File != "" })
 }
 
 // Given is a grant of now.

@@ -34,6 +34,19 @@ func TestGrants(t *testing.T) {
 	if len(g) != 1 || !g.Has("rule") {
 		t.Errorf("opened again it has %+v", g)
 	}
+	g.Add(Grant{Key: "rule", Title: "in the session", Process: true})
+	if len(g) != 1 || g[0].File != "" {
+		t.Errorf("one that counts somewhere else is kept as %+v", g)
+	}
+	g.Add(Grant{Key: "rule", Title: "a rule", File: "/f"})
+	g.Asked("another")
+	if !g.Has("rule") {
+		t.Error("what was not asked about is gone")
+	}
+	g.Asked("rule")
+	if g.Has("rule") {
+		t.Error("what the agent asks about is in the file still")
+	}
 	for i := range 2 * maxGrants {
 		g.Add(Given(fmt.Sprint(i), "t", ""))
 	}
