@@ -132,6 +132,17 @@ func TestChoose_OptionThatThereIsNot(t *testing.T) {
 // travels has the session go to another gateway, with what edit makes of its record, and returns a client there.
 func (tc *testClient) travels(t *testing.T, a *fakeAgent, trusted bool, edit func(record []byte) []byte) (*testClient, Imported) {
 	t.Helper()
+	return tc.travelsAs(t, a, trusted, func(name string, b []byte) []byte {
+		if name == TravelRecord {
+			return edit(b)
+		}
+		return b
+	})
+}
+
+// travelsAs is travels with what edit makes of each of its files.
+func (tc *testClient) travelsAs(t *testing.T, a *fakeAgent, trusted bool, edit func(name string, b []byte) []byte) (*testClient, Imported) {
+	t.Helper()
 	var m Manifest
 	dir := t.TempDir()
 	d := Departure{Open: true, Begin: func(begun Manifest) error { m = begun; return nil }, Put: func(name string, from io.Reader) error {
@@ -139,9 +150,7 @@ func (tc *testClient) travels(t *testing.T, a *fakeAgent, trusted bool, edit fun
 		if err != nil {
 			return err
 		}
-		if name == TravelRecord {
-			b = edit(b)
-		}
+		b = edit(name, b)
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err

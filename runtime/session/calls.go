@@ -211,7 +211,7 @@ func (s *Session) failCall(id, reason string, to journal.Recipient, children []v
 
 // EndLostCalls ends the calls, and the turn, that an earlier gateway left open when it was
 // killed: once, before anybody reads the session's history or gives it work. All that is open shows in what the log has
-// from where the record says, or since the record was written.
+// from where the record says, or since the record was written; in all of it where the record knows more than the log has.
 func (s *Session) EndLostCalls() {
 	s.lostCalls.Do(func() {
 		if s.Process() != nil {
@@ -221,7 +221,7 @@ func (s *Session) EndLostCalls() {
 		s.mu.Lock()
 		unsure, from := s.rec.Unsure, s.rec.OpenFrom
 		s.mu.Unlock()
-		if unsure { // about what may be anywhere
+		if unsure || s.behind.Load() { // about what may be anywhere; or the log could not be read
 			from = 0
 		}
 		var lost calls
