@@ -270,6 +270,24 @@ func (tc *testClient) tells(a *fakeAgent, options ...string) {
 	}
 }
 
+// What an agent has begun anew is gone on with, also where the gateway is killed before the agent is set to what was chosen.
+func TestChoose_KilledAsTheAgentHasBegunAnew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, tc := optioned(t, dir, adapters.Info{}, "", optionModel)
+	tc.sets(a, "model", `"small"`, optionModel)
+	tc.ends(a)
+	_, opened := tc.begins(t, a, "n")
+	a.refuse(opened, "it is gone")
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"anew",`+offeringOptions(optionModel)[1:])
+	a.nextOf(t, "session/set_config_option")
+	next := connect(t, newRuntime(t, killed.Folder(t, dir), a), "")
+	_, opened = next.begins(t, a, "n")
+	if got := given(opened, "sessionId"); got != `"anew"` {
+		t.Errorf("the agent is asked to open %s", got)
+	}
+}
+
 // What the agent says as it is opened is no choice, also where the gateway is killed before the agent is set to what was chosen.
 func TestChoose_KilledAsTheAgentIsOpened(t *testing.T) {
 	t.Parallel()
