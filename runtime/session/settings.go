@@ -558,11 +558,11 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 
 // ChoseLate is Chose for an answer that has come behind its time limit: whoever has set it was told that it was not taken, and is told now that it
 // was, as all are.
-func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message) {
-	if method == acp.MethodSessionSetTitle { // the title is the gateway's
+func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, of Choice, res *acp.Message) {
+	c := of.choice
+	if c.method == acp.MethodSessionSetTitle { // the title is the gateway's
 		return
 	}
-	c := choiceOf(method, params)
 	s.mu.Lock()
 	if l := s.m.link; l == nil || !l.is(p, native) {
 		s.mu.Unlock()
@@ -572,7 +572,7 @@ func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, met
 	s.rec.choose(s.setLocked(before, c, res.Result()))
 	s.chosenLocked(was, func(err error) {
 		if err != nil {
-			s.logger().Warn("an agent has taken late what it was set to", "method", method, "err", unkept(err))
+			s.logger().Warn("an agent has taken late what it was set to", "method", c.method, "err", unkept(err))
 		}
 	})
 	if mode, _ := rawjson.Member(s.rec.Modes, "currentModeId"); !bytes.Equal(modes, s.rec.Modes) {
@@ -591,6 +591,12 @@ func (s *Session) showLocked(update []byte) {
 	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
 	s.Log().Append(journal.Update, journal.Everyone, n.Frame())
 }
+
+// Choice is what a client sets by a request, without the rest of that.
+type Choice struct{ choice choice }
+
+// ChoiceOf returns it.
+func ChoiceOf(method string, params json.RawMessage) Choice { return Choice{choiceOf(method, params)} }
 
 // choiceOf is what a client sets by a request.
 func choiceOf(method string, params json.RawMessage) choice {
