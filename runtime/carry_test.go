@@ -273,3 +273,40 @@ func TestLoad_ReadonlyOfAnAgentWithModesInPlaceOfAnOption(t *testing.T) {
 		}
 	}
 }
+
+// A session that must only read is not prompted at an agent that offers the mode no more that it was held with, in whatever way.
+func TestLoad_ReadonlyOfAnAgentWithoutItsModes(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{"nothing": `{}`, "other options": `{"configOptions":[` + optionModel + `]}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+			a.byHand()
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			tc.until(id)
+			there, _ := tc.travels(t, a, true, func(record []byte) []byte { return rawjson.DeleteMember(record, "modes") })
+			there.call("session/load", loadOf("n", "/tmp", ""))
+			id, opened := there.begins(t, a, "n")
+			a.answer(opened, answer)
+			for over := false; !over; {
+				select {
+				case m := <-a.shared:
+					if m.m.Method() == acp.MethodSessionPrompt {
+						t.Fatal("it is prompted")
+					}
+					if m.m.IsRequest() {
+						a.answer(m, `{}`)
+					}
+				case m := <-there.frames:
+					over = m.IsResponse() && m.ID() == id
+					if over && m.Err() == nil {
+						t.Errorf("the prompt is answered with %s", m.Frame())
+					}
+				}
+			}
+		})
+	}
+}

@@ -357,6 +357,9 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			l.waiting = append(l.waiting, c)
 			s.mu.Unlock()
 		case c.method == acp.MethodSessionSetMode && len(rec.Modes) == 0:
+			if rec.permissionMode() == "readonly" && !slices.Contains(info.Takes, permissionMode) { // nothing else holds it to that
+				err = acp.Errorf(acp.CodeInternal, "it offers no modes")
+			}
 		case c.option != "" && now == nil:
 			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
 		case c.option != "" && l.options && bytes.Equal(now, c.value):
