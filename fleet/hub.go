@@ -256,11 +256,14 @@ func (h *Hub) isDraining() bool {
 }
 
 // Shutdown ends all tunnels and what goes through them, and waits for it as long as ctx lasts. The error says that something has not
-// ended by then; it goes on until it does.
+// ended by then; it goes on until it does. Clients are told of the end while the tunnels last, for half of that time at most: what
+// they wait for may hang at a node.
 func (h *Hub) Shutdown(ctx context.Context) error {
 	h.Drain()
 	relay := begin(h.relay.Close)
-	if ended(ctx, relay) {
+	first, cancel := firstHalf(ctx)
+	defer cancel()
+	if ended(first, relay) {
 		within, cancel := context.WithTimeout(ctx, farewell)
 		defer cancel()
 		if err := h.acp.Shutdown(within); err != nil {
@@ -280,6 +283,14 @@ func (h *Hub) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("end the requests that are under way: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// firstHalf returns a context that ends at half of the time that ctx has left, and with it.
+func firstHalf(ctx context.Context) (context.Context, context.CancelFunc) {
+	if at, bounded := ctx.Deadline(); bounded {
+		return context.WithTimeout(ctx, time.Until(at)/2)
+	}
+	return context.WithCancel(ctx)
 }
 
 // begin does something beside its caller. What it returns is closed when it is done.

@@ -1,8 +1,11 @@
 package runtime
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +13,9 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/version"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/internal/killed"
+	"sandboxagent.dev/sandbox-agent/runtime/journal"
 )
 
 const callUpdate = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":%q,"toolCallId":%q,"title":"T","status":%q}}}`
@@ -172,6 +177,102 @@ func TestCalls_NoneStaysOpenFarBehindItsTurn(t *testing.T) {
 				t.Errorf("it is loaded with %s, and once more with %s", first, second)
 			}
 		})
+	}
+}
+
+// What had ended in a part of the log that was lost, as when the power goes, which takes the end of the log and not the record,
+// is ended once more.
+func TestCalls_NoneStaysOpenWhereTheEndOfTheLogIsLost(t *testing.T) {
+	t.Parallel()
+	const caps = `{"session":{"compaction":{}},"_meta":{"sandboxagent.dev":{"notices":true}}}`
+	for _, listed := range []bool{false, true} {
+		t.Run(fmt.Sprint("listed first ", listed), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+			r := newRuntime(t, dir, a)
+			tc := connect(t, r, caps)
+			s := tc.session()
+			turn := tc.request("session/prompt", prompt(s, "x"))
+			p := a.conn().next(t, "session/prompt")
+			a.conn().send(fmt.Sprintf(callUpdate, "tool_call", "a", "in_progress"))
+			for m := tc.next(); rawjson.MemberString(m.Update(), "toolCallId") != "a"; m = tc.next() {
+			}
+			if err := r.sessions.Find(s).Log().Flush(); err != nil {
+				t.Fatal(err)
+			}
+			early := killed.Folder(t, dir)
+			a.conn().send(fmt.Sprintf(callUpdate, "tool_call_update", "a", "completed"))
+			a.conn().result(p, `{"stopReason":"end_turn"}`)
+			tc.until(turn)
+			tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{}}`)
+			left := killed.Folder(t, dir)
+			log := func(dir string) string { return filepath.Join(dir, "sessions", s, "log.journal") }
+			b, err := os.ReadFile(log(early))
+			if err == nil {
+				err = os.WriteFile(log(left), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := newRuntime(t, left, &fakeAgent{caps: a.caps})
+			tc = connect(t, next, caps)
+			if listed {
+				tc.call("session/list", `{}`)
+				tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"x":1}}`)
+			}
+			seen, _ := tc.until(tc.request("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`))
+			if got := statuses(seen); got != "a failed" {
+				t.Errorf("it is loaded with %q", got)
+			}
+			ended := 0
+			for cur := next.sessions.Find(s).Log().Whole(0); ; {
+				batch, err := cur.Next(nil, 1<<20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(batch) == 0 {
+					break
+				}
+				for _, e := range batch {
+					if e.Kind == journal.TurnEnd {
+						ended++
+					}
+				}
+			}
+			if ended != 1 {
+				t.Errorf("its turn has %d ends", ended)
+			}
+		})
+	}
+}
+
+// What a session that comes from another gateway has open there is ended, whatever its record says of a log that went further.
+func TestCalls_NoneStaysOpenInWhatArrives(t *testing.T) {
+	t.Parallel()
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "")
+	turn := tc.request("session/prompt", prompt("n", "x"))
+	p := a.nextOf(t, "session/prompt")
+	for _, status := range []string{"in_progress", "completed"} {
+		a.conn().update("n", `{"sessionUpdate":"tool_call_update","toolCallId":"a","title":"T","status":"`+status+`"}`)
+	}
+	a.answer(p, `{"stopReason":"end_turn"}`)
+	tc.until(turn)
+	there, _ := tc.travelsAs(t, a, true, func(name string, b []byte) []byte {
+		if !strings.HasPrefix(name, TravelLog) {
+			return b
+		}
+		var left []byte
+		for line := range bytes.Lines(b) {
+			if !bytes.Contains(line, []byte(`"completed"`)) {
+				left = append(left, line...)
+			}
+		}
+		return left
+	})
+	seen, _ := there.until(there.request("session/load", loadOf("n", "/tmp", "")))
+	if got := statuses(seen); got != "a failed" {
+		t.Errorf("it is loaded with %q", got)
 	}
 }
 

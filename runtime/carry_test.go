@@ -65,6 +65,138 @@ func TestChoose_OptionsThatComeLate(t *testing.T) {
 	}
 }
 
+// What a client chooses while an agent is set to what waited for its options counts, whenever the agent answers what.
+func TestChoose_WhileTheAgentIsSetLate(t *testing.T) {
+	t.Parallel()
+	const optionEffort = `{"id":"effort","name":"E","category":"thought_level","type":"select","currentValue":"low","options":[{"value":"low","name":"L"},{"value":"high","name":"H"},{"value":"mid","name":"M"}]}`
+	at := func(option, value string) string {
+		return string(rawjson.SetMember([]byte(option), []byte(value), "currentValue"))
+	}
+	for name, row := range map[string]struct {
+		own  bool // the option that the agent is set to is the one that the client sets
+		last bool // the client's is answered behind that
+		want string
+	}{
+		"another option, answered before": {false, false, `"effort"="mid" "model"="small"`},
+		"another option, answered behind": {false, true, `"effort"="mid" "model"="small"`},
+		"the same, answered before":       {true, false, `"effort"="mid" "effort"="mid"`},
+		"the same, answered behind":       {true, true, `"effort"="mid"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc := optioned(t, t.TempDir(), adapters.Info{}, "", optionModel, optionEffort)
+			model := optionModel
+			if !row.own {
+				tc.sets(a, "model", `"small"`, optionModel, optionEffort)
+				model = at(optionModel, `"small"`)
+			}
+			tc.sets(a, "effort", `"high"`, model, optionEffort)
+			tc.ends(a)
+			if set := tc.startsWith(a, takesAll); len(set) > 0 {
+				t.Fatalf("the agent is set to %q", set)
+			}
+			tc.tells(a, optionModel, optionEffort)
+			late := a.nextOf(t, "session/set_config_option")
+			is := "low"
+			if row.own {
+				is = "high"
+			}
+			if value := given(late, "value"); value != `"small"` && value != `"high"` {
+				t.Fatalf("the agent is sent %s", late.m.Frame())
+			}
+			id := tc.request("session/set_config_option", `{"sessionId":"n","configId":"effort","value":"mid"}`)
+			chosen := a.nextOf(t, "session/set_config_option")
+			set := []string{given(chosen, "configId") + "=" + given(chosen, "value")}
+			if !row.last {
+				a.answer(chosen, offeringOptions(optionModel, at(optionEffort, `"mid"`)))
+				tc.until(id)
+			}
+			if !row.own && !row.last {
+				is = "mid"
+			}
+			a.answer(late, offeringOptions(model, at(optionEffort, `"`+is+`"`)))
+			if row.last {
+				a.answer(chosen, offeringOptions(model, at(optionEffort, `"mid"`)))
+				tc.until(id)
+			}
+			id = tc.request("session/load", loadOf("n", "/tmp", own(`"title":"T"`))) // which is over when the agent is set
+			for over := false; !over; {
+				select {
+				case m := <-a.shared:
+					set = append(set, given(m, "configId")+"="+given(m, "value"))
+					takesAll(m)
+				case m := <-tc.frames:
+					over = m.IsResponse() && m.ID() == id
+				}
+			}
+			if !row.own {
+				set = append(set, given(late, "configId")+"="+given(late, "value"))
+			}
+			if got := strings.Join(set, " "); got != row.want {
+				t.Errorf("the agent is set to %s, want %s", got, row.want)
+			}
+			tc.ends(a)
+			next := tc.startsWith(a, takesAll, optionModel, optionEffort)
+			if got := next[len(next)-1]; got != `"effort"="mid"` {
+				t.Errorf("at the next start the agent is set to %q", next)
+			}
+		})
+	}
+}
+
+// An agent that does not answer what it is set to late is not asked for the rest: who loads the session waits for one. The next
+// start sets it to all.
+func TestChoose_LateAtAnAgentThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: 10 * time.Second})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+offeringOptions(optionModel, optionWeb)[1:])
+		tc.until(id)
+		tc.sets(a, "model", `"small"`, optionModel, optionWeb)
+		tc.sets(a, "web", "true", strings.Replace(optionModel, `"big"`, `"small"`, 1), optionWeb)
+		tc.ends(a)
+		tc.startsWith(a, takesAll)
+		tc.tells(a, optionModel, optionWeb)
+		a.nextOf(t, "session/set_config_option")
+		tc.call("session/load", loadOf("n", "/tmp", own(`"title":"T"`)))
+		synctest.Wait()
+		for len(a.shared) > 0 {
+			if m := <-a.shared; m.m.Method() != "$/cancel_request" {
+				t.Errorf("the agent is sent %s", m.m.Frame())
+			}
+		}
+		tc.ends(a)
+		if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != `"model"="small" "web"=true` {
+			t.Errorf("the agent is set to %q", set)
+		}
+	})
+}
+
+// A mode that was chosen waits, too, at an agent that offers neither modes nor options yet, and is what the option for it is set to.
+func TestChoose_ModeThatComesLateAsAnOption(t *testing.T) {
+	t.Parallel()
+	const optionMode = `{"id":"how","name":"Mode","category":"mode","type":"select","currentValue":"write","options":[{"value":"write","name":"Write"},{"value":"plan","name":"Plan"}]}`
+	a, tc := optioned(t, t.TempDir(), adapters.Info{}, "")
+	tc.sets(a, "", `"plan"`)
+	there, _ := tc.travels(t, a, true, func(record []byte) []byte {
+		return rawjson.DeleteMember(rawjson.DeleteMember(record, "modes"), "configOptions")
+	})
+	there.call("session/load", loadOf("n", "/tmp", ""))
+	id, opened := there.begins(t, a, "n")
+	a.answer(opened, `{}`)
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	there.until(id)
+	there.tells(a, optionMode)
+	set := a.nextOf(t, "session/set_config_option")
+	if given(set, "configId") != `"how"` || given(set, "value") != `"plan"` {
+		t.Errorf("the agent is sent %s", set.m.Frame())
+	}
+	a.answer(set, `{}`)
+}
+
 // What an agent has taken behind the time limit clients are told of, and it counts at the next start.
 func TestChoose_AnsweredLate(t *testing.T) {
 	for name, row := range map[string]struct{ method, set, answer, told, member, want string }{
@@ -139,5 +271,42 @@ func TestLoad_ReadonlyOfAnAgentWithModesInPlaceOfAnOption(t *testing.T) {
 		if _, res := tc.until(prompted); res.Err() != nil || len(got) == 0 || got[len(got)-1] != `session/set_mode plan` {
 			t.Errorf("it is set to %q, and the prompt is answered with %s", got, res.Frame())
 		}
+	}
+}
+
+// A session that must only read is not prompted at an agent that offers the mode no more that it was held with, in whatever way.
+func TestLoad_ReadonlyOfAnAgentWithoutItsModes(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{"nothing": `{}`, "other options": `{"configOptions":[` + optionModel + `]}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+			a.byHand()
+			tc := connect(t, newRuntime(t, t.TempDir(), a), "")
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			tc.until(id)
+			there, _ := tc.travels(t, a, true, func(record []byte) []byte { return rawjson.DeleteMember(record, "modes") })
+			there.call("session/load", loadOf("n", "/tmp", ""))
+			id, opened := there.begins(t, a, "n")
+			a.answer(opened, answer)
+			for over := false; !over; {
+				select {
+				case m := <-a.shared:
+					if m.m.Method() == acp.MethodSessionPrompt {
+						t.Fatal("it is prompted")
+					}
+					if m.m.IsRequest() {
+						a.answer(m, `{}`)
+					}
+				case m := <-there.frames:
+					over = m.IsResponse() && m.ID() == id
+					if over && m.Err() == nil {
+						t.Errorf("the prompt is answered with %s", m.Frame())
+					}
+				}
+			}
+		})
 	}
 }

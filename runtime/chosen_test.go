@@ -132,6 +132,17 @@ func TestChoose_OptionThatThereIsNot(t *testing.T) {
 // travels has the session go to another gateway, with what edit makes of its record, and returns a client there.
 func (tc *testClient) travels(t *testing.T, a *fakeAgent, trusted bool, edit func(record []byte) []byte) (*testClient, Imported) {
 	t.Helper()
+	return tc.travelsAs(t, a, trusted, func(name string, b []byte) []byte {
+		if name == TravelRecord {
+			return edit(b)
+		}
+		return b
+	})
+}
+
+// travelsAs is travels with what edit makes of each of its files.
+func (tc *testClient) travelsAs(t *testing.T, a *fakeAgent, trusted bool, edit func(name string, b []byte) []byte) (*testClient, Imported) {
+	t.Helper()
 	var m Manifest
 	dir := t.TempDir()
 	d := Departure{Open: true, Begin: func(begun Manifest) error { m = begun; return nil }, Put: func(name string, from io.Reader) error {
@@ -139,9 +150,7 @@ func (tc *testClient) travels(t *testing.T, a *fakeAgent, trusted bool, edit fun
 		if err != nil {
 			return err
 		}
-		if name == TravelRecord {
-			b = edit(b)
-		}
+		b = edit(name, b)
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
@@ -258,6 +267,24 @@ func (tc *testClient) tells(a *fakeAgent, options ...string) {
 	tc.t.Helper()
 	a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"n","update":{"sessionUpdate":"config_option_update","configOptions":[` + strings.Join(options, ",") + `]}}}`)
 	for m := tc.next(); string(m.UpdateKind()) != "config_option_update"; m = tc.next() {
+	}
+}
+
+// What an agent has begun anew is gone on with, also where the gateway is killed before the agent is set to what was chosen.
+func TestChoose_KilledAsTheAgentHasBegunAnew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, tc := optioned(t, dir, adapters.Info{}, "", optionModel)
+	tc.sets(a, "model", `"small"`, optionModel)
+	tc.ends(a)
+	_, opened := tc.begins(t, a, "n")
+	a.refuse(opened, "it is gone")
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"anew",`+offeringOptions(optionModel)[1:])
+	a.nextOf(t, "session/set_config_option")
+	next := connect(t, newRuntime(t, killed.Folder(t, dir), a), "")
+	_, opened = next.begins(t, a, "n")
+	if got := given(opened, "sessionId"); got != `"anew"` {
+		t.Errorf("the agent is asked to open %s", got)
 	}
 }
 

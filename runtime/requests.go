@@ -387,6 +387,7 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 	c.attach(s)
 	m = c.lowerMode(m, s)
 	method, params, before := m.Method(), bytes.Clone(m.Params()), s.Choosing()
+	choice := session.ChoiceOf(method, params)
 	c.toSession(ctx, q, m, s, func(p *agents.Process, native string, res *acp.Message, err error) {
 		answer := func(res *acp.Message, err error) { relay(q, s, p, res, err) }
 		if err != nil || res.Err() != nil {
@@ -397,7 +398,7 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 		s.Chose(p, native, before, method, params, res, answer)
 	}, func(p *agents.Process, native string, res *acp.Message) {
 		if res.Err() == nil {
-			s.ChoseLate(p, native, before, method, params, res)
+			s.ChoseLate(p, native, before, choice, res)
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/acp/version"
 )
 
 // What sessions in memory let go counts, too: those that spoke last keep theirs when there is room for them.
@@ -75,6 +76,9 @@ func TestRetention_LetsEventsGo(t *testing.T) {
 					id := tc.request("session/prompt", prompt(s, "something"))
 					m := a.nextOf(t, "session/prompt")
 					native := rawjson.MemberString(m.m.Params(), "sessionId")
+					// How it ends the agent does not say: that keeps nothing.
+					goesOn := acp.NewNotification(acp.MethodSessionUpdate, []byte(`{"sessionId":"`+native+`","update":{"sessionUpdate":"terminal_update","terminalId":"t","command":"sleep"}}`))
+					m.to.out <- goesOn.For(version.Two, nil)
 					for i := range 100 {
 						m.to.chunk(native, incompressible(i))
 					}

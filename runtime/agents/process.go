@@ -81,6 +81,7 @@ type Process struct {
 	idleAt   awake.Moment
 	lastID   int64
 	pending  map[int64]*pending
+	expired  []int64             // of pending: the time limit of these is over, the oldest first; at most maxExpired
 	routes   map[string]Receiver // by the JSON token of the agent's session id
 	early    early
 	hosted   map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
@@ -401,6 +402,10 @@ func (p *Process) expect(timeout time.Duration, k *pending) (id int64, err error
 	return id, nil
 }
 
+// maxExpired bounds the requests of whose answers somebody is told that come behind their time limit: an agent that hangs is sent one after
+// another. The oldest is forgotten.
+const maxExpired = 16
+
 // expire fails a request that the agent has not answered in time. Who wants to know is still told when it does.
 func (p *Process) expire(id int64, err error) {
 	p.mu.Lock()
@@ -409,9 +414,16 @@ func (p *Process) expire(id int64, err error) {
 		delete(p.pending, id)
 	}
 	if k != nil && k.late != nil {
+		late := k.late // and nothing else of what has waited
+		p.expired = slices.DeleteFunc(p.expired, func(id int64) bool { return p.pending[id] == nil })
+		if len(p.expired) >= maxExpired {
+			delete(p.pending, p.expired[0])
+			p.expired = p.expired[1:]
+		}
+		p.expired = append(p.expired, id)
 		p.pending[id] = &pending{dropped: true, done: func(res *acp.Message, err error) {
 			if err == nil {
-				k.late(res)
+				late(res)
 			}
 		}}
 	}

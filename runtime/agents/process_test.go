@@ -235,6 +235,55 @@ func TestProcess_ProgramReplaced(t *testing.T) {
 	})
 }
 
+// Who wants to know of an answer that comes behind its time limit is told of it, for the newest of what an agent has not answered.
+func TestProcess_AnswersBehindTheirTime(t *testing.T) {
+	inSet(t, &quick{}, func(t *testing.T, _ *Set, a *Agent) {
+		p, err := a.Process(t.Context(), needs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var failed, late []int
+		var ids []int64
+		for i := range maxExpired + 4 {
+			ids = append(ids, p.Call(t.Context(), Request{
+				Timeout: time.Minute, Build: func(id acp.ID) acp.Message { return acp.NewRequest(id, "_x", nil) },
+				Done: func(*acp.Message, error) { mu.Lock(); failed = append(failed, i); mu.Unlock() },
+				Late: func(*acp.Message) { mu.Lock(); late = append(late, i); mu.Unlock() },
+			}))
+			time.Sleep(time.Second)
+		}
+		answer := func(ids ...int64) (told []int) {
+			for _, id := range ids {
+				p.conn.(*quickConn).out <- acp.NewResult(acp.IntID(id), []byte(`{}`))
+			}
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			told, late = late, nil
+			return told
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if mu.Lock(); len(failed) != len(ids) {
+			t.Errorf("%d of %d have failed", len(failed), len(ids))
+		}
+		mu.Unlock()
+		p.mu.Lock()
+		if n := len(p.pending); n != maxExpired {
+			t.Errorf("%d are kept", n)
+		}
+		p.mu.Unlock()
+		if told := answer(ids...); len(told) != maxExpired || told[0] != 4 {
+			t.Errorf("it is told of %v", told)
+		}
+		if told := answer(ids...); len(told) > 0 {
+			t.Errorf("once more it is told of %v", told)
+		}
+		p.Release()
+	})
+}
+
 // A process that somebody holds is not ended as unused, one that waits for an answer
 // neither; when nobody needs it, nobody can hold it any more.
 func TestProcess_UnusedOnesEnd(t *testing.T) {

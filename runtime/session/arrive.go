@@ -303,6 +303,7 @@ var dangerous = []string{"mcp", "agentSpecific", "skills", "permissionMode", "mo
 // arrive makes a record one of this machine, and names what it leaves out.
 func (rec *record) arrive(in Arrival) (leftOut []string) {
 	rec.Closed, rec.Arriving, rec.Before, rec.LastSeq, rec.BoundSeq, rec.LogEnd, rec.Cwd = in.Closed, in.Closed, nil, 0, 0, nil, in.Cwd
+	rec.OpenFrom = 0 // the log that comes with it may be another one than the record knew
 	if _, went := rawjson.Member(rec.Metadata, movedTo); went {
 		rec.Metadata = rawjson.DeleteMember(rec.Metadata, movedTo)
 	}

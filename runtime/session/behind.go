@@ -50,6 +50,7 @@ func (s *Session) catchUp(parts int) {
 	noted := cmp.Or(s.rec.NotedSeq, s.rec.LastSeq)
 	earlier := s.rec.NotedSeq == 0 && noted > 0 // version: it knows more of the costs than it says
 	s.mu.Unlock()
+	s.doubtOpen(log)
 	cur := log.Whole(max(noted, log.Oldest()-1))
 	for ; ; parts-- {
 		if parts == 0 {
@@ -79,6 +80,25 @@ func (s *Session) catchUp(parts int) {
 	}
 	s.behind.Store(false)
 	s.announceLocked()
+}
+
+// doubtOpen forgets from where on the log shows what is open, if the log has not got the event up to which the record knew that: the
+// record may be on the disk, and the end of the log not, in which that what was open had ended. The numbers go on at
+// a higher one then. It is called before the record is given more of the log.
+func (s *Session) doubtOpen(log *journal.Log) {
+	s.mu.Lock()
+	noted, from := s.rec.NotedSeq, s.rec.OpenFrom
+	s.mu.Unlock()
+	if from <= 1 {
+		return
+	}
+	batch, err := log.Whole(noted-1).Next(nil, 1)
+	if err == nil && len(batch) > 0 && batch[0].Seq == noted && batch[0].Kind != journal.Damage {
+		return
+	}
+	s.mu.Lock()
+	s.rec.OpenFrom, s.unsaved = 0, true
+	s.mu.Unlock()
 }
 
 // caughtUp has the record know the log from here on: the agent goes on now, and what could not be read is not counted

@@ -19,6 +19,8 @@ type calls struct {
 	open        []openCall // in the order in which they began
 	compactions []openCall // likewise
 	second      []second   // what goes on of what clients of version 2 alone are told, likewise
+	exited      []second   // the terminals of which that was said, maxSecond at most; the oldest is forgotten
+	inMiddle    bool       // what was said before is not known
 	behind      uint64     // the log's entry by which an agent of version 2 says what goes on in the background; 0 when nothing does
 }
 
@@ -47,7 +49,7 @@ const maxSecond = 256
 // noteSecond takes what clients of version 2 are told, which is an entry of the log from a number on. own says that it is
 // of the session, whose calls both versions have.
 func (c *calls) noteSecond(m *acp.Message, own bool, from uint64) {
-	one, over := second{from: from}, false
+	one, begins, over := second{from: from}, false, false
 	if !own {
 		one.child = m.Session()
 	}
@@ -58,11 +60,13 @@ func (c *calls) noteSecond(m *acp.Message, own bool, from uint64) {
 		}
 		one.call = rawjson.MemberString(m.Update(), "toolCallId")
 		status := rawjson.MemberString(m.Update(), "status")
+		begins = status == "pending" || status == "in_progress" // not what is said of it behind its end
 		over = status == "completed" || status == "failed" || status == "cancelled"
 	case "terminal_update":
 		one.terminal = rawjson.MemberString(m.Update(), "terminalId")
 		exit, _ := rawjson.Member(m.Update(), "exitStatus")
 		over = len(exit) > 0 && exit[0] == '{'
+		begins = rawjson.MemberString(m.Update(), "command") != "" || !c.inMiddle && !slices.ContainsFunc(c.exited, one.is) // likewise
 	case "state_update":
 		if own {
 			c.behind = 0
@@ -74,11 +78,14 @@ func (c *calls) noteSecond(m *acp.Message, own bool, from uint64) {
 	default:
 		return
 	}
+	if over && one.terminal != "" && !slices.ContainsFunc(c.exited, one.is) {
+		c.exited = append(c.exited[max(0, len(c.exited)+1-maxSecond):], one)
+	}
 	i := slices.IndexFunc(c.second, one.is)
 	switch {
 	case over && i >= 0:
 		c.second = slices.Delete(c.second, i, i+1)
-	case !over && i < 0:
+	case begins && !over && i < 0:
 		if len(c.second) >= maxSecond {
 			c.second = slices.Delete(c.second, 0, 1)
 		}
@@ -211,7 +218,7 @@ func (s *Session) failCall(id, reason string, to journal.Recipient, children []v
 
 // EndLostCalls ends the calls, and the turn, that an earlier gateway left open when it was
 // killed: once, before anybody reads the session's history or gives it work. All that is open shows in what the log has
-// from where the record says, or since the record was written.
+// from where the record says, or since the record was written; in all of it where the record knows more than the log has.
 func (s *Session) EndLostCalls() {
 	s.lostCalls.Do(func() {
 		if s.Process() != nil {
@@ -221,10 +228,10 @@ func (s *Session) EndLostCalls() {
 		s.mu.Lock()
 		unsure, from := s.rec.Unsure, s.rec.OpenFrom
 		s.mu.Unlock()
-		if unsure { // about what may be anywhere
+		if unsure || s.behind.Load() { // about what may be anywhere; or the log could not be read
 			from = 0
 		}
-		var lost calls
+		lost := calls{inMiddle: from > 1}
 		var none version.Frames
 		turns := version.NewView(version.About{Session: s.id})
 		log := s.Log()
@@ -269,7 +276,7 @@ func (s *Session) EndLostCalls() {
 		var x after
 		s.mu.Lock()
 		s.rec.Unsure, s.unsaved = false, s.unsaved || unsure
-		s.calls.open, s.calls.second = append(lost.open, s.calls.open...), lost.second
+		s.calls.open, s.calls.second, s.calls.exited = append(lost.open, s.calls.open...), lost.second, lost.exited
 		s.calls.compactions = append(lost.compactions, s.calls.compactions...)
 		s.failCallsLocked("the gateway was ended meanwhile", &x)
 		s.restSubagentsLocked()

@@ -163,6 +163,14 @@ func (rec *record) list() (list []choice) {
 	return list
 }
 
+// chooses reports whether a choice is what is chosen, in whatever way the agent takes it.
+func (rec *record) chooses(c choice) bool {
+	field := c.field(rec)
+	return !(field == "mode" && rec.ModeOver) && slices.ContainsFunc(rec.list(), func(now choice) bool {
+		return now.field(rec) == field && bytes.Equal(now.value, c.value) && (now.value != nil || now.id == c.id)
+	})
+}
+
 // chosenLocked is followed by save: who has chosen something since is told whether it is kept, and it is taken back if not.
 func (s *Session) chosenLocked(was choices, told func(err error)) {
 	s.editedLocked(edit{undo: func(rec *record) { rec.choices = was }, told: told})
@@ -221,7 +229,7 @@ func (rec *record) follow(options json.RawMessage) {
 			rec.setChosen(id, bytes.Clone(now))
 		}
 	}
-	if mode != "" {
+	if mode != "" && rec.inModes() != [2]string{} { // else it has told of none before
 		rec.followMode(currentValue(options, mode))
 	}
 }

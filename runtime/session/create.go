@@ -111,7 +111,7 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 			s.unset(m.Field)
 		}
 	}
-	more, err := s.carry(ctx, l, chosen)
+	more, err := s.carry(ctx, l, chosen, false)
 	if err != nil && p.Alive() {
 		return nil, err
 	}

@@ -475,8 +475,12 @@ func (s *Session) closeUnwanted(l *link) {
 	}
 }
 
-// adopt takes over the session that the agent has opened. The record is written when the agent is set to what was chosen: see chooseAgain.
+// adopt takes over the session that the agent has opened. The record is written when the agent is set to what was chosen, see chooseAgain, but
+// for one that has begun anew: a gateway that is killed before would begin anew once more, and nobody would know of that one.
 func (s *Session) adopt(l *link, continuity Continuity) {
+	if continuity == ContinuityFresh {
+		defer func() { _ = s.save() }()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if continuity == ContinuityFresh && s.rec.Handover != "" {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -175,7 +176,12 @@ func (s *Session) trim(keep journal.Keep) int64 {
 // neededFromLocked returns the oldest event that what goes on in the session needs: 0 for all, as long as its agent opens
 // it, or it stops.
 func (s *Session) neededFromLocked() uint64 {
-	if s.m.life == deleted || s.m.busy() && (s.m.life != open || s.m.hosting != serving) {
+	switch {
+	case s.m.life == deleted:
+		return 0
+	case !s.m.busy(): // what makes no session busy may stay open for ever, with an agent that does not say how it ends
+		return math.MaxUint64
+	case s.m.life != open || s.m.hosting != serving:
 		return 0
 	}
 	from := s.openFromLocked()

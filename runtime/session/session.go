@@ -292,6 +292,7 @@ type link struct {
 	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; likewise
 	refused   []Unsupported       // and what of the setup it said has no effect; likewise
 	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
+	carrying  bool                // it is being set to that; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
 }
 
@@ -380,7 +381,7 @@ func (l *link) Receive(m *acp.Message) bool {
 			s.saveSoon() // likewise
 		}
 	case "current_mode_update", "config_option_update":
-		s.noteSettingsLocked(m, s.m.hosting == serving)
+		s.noteSettingsLocked(m, s.followsLocked())
 		s.carryLateLocked()
 	}
 	s.append(kind, journal.Everyone, m)

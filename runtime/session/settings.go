@@ -180,7 +180,7 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	// answered for too long, whose process takes no more.
 	is := category != "mode" && l != nil && l.options && l.p.Takes() && bytes.Equal(currentValue(rec.ConfigOptions, c.option), c.value)
 	if l != nil && !is {
-		if err := s.setAt(ctx, l, c); err == nil || refusedBy(err) != nil || l.p.Alive() {
+		if _, err := s.setAt(ctx, l, c, false); err == nil || refusedBy(err) != nil || l.p.Alive() {
 			return reasonOf(err)
 		}
 	}
@@ -191,24 +191,29 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	}))
 }
 
-// setAt has the agent set to what is chosen, which is remembered then. The error is why it is not, or not for the next one.
-func (s *Session) setAt(ctx context.Context, l *link, c choice) error {
+// setAt has the agent set to what is chosen, which is remembered then. The error is why it is not, or not for the next one. late is for what
+// is chosen already: where somebody has chosen something else meanwhile, that counts, and it is over.
+func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over bool, _ error) {
 	bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 	defer cancel()
 	s.mu.Lock()
 	before := s.said.n
 	s.mu.Unlock()
-	kept, late := make(chan error, 1), false // late is guarded by s.mu
+	kept, gaveUp, instead := make(chan error, 1), false, false // the last two are guarded by s.mu
 	_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
 		if err != nil {
 			return
 		}
 		s.mu.Lock()
 		now, was := c, s.rec.choices
+		instead = late && !s.rec.chooses(c)
 		if s.m.link == l {
 			now = s.setLocked(before, c, res)
 		}
-		if !late || s.m.link == l { // what the agent has taken counts, also when it was given up
+		switch {
+		case instead:
+			kept <- nil
+		case !gaveUp || s.m.link == l: // what the agent has taken counts, also when it was given up
 			s.rec.choose(now)
 			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
 				kept <- nil
@@ -221,14 +226,14 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice) error {
 	})
 	if err != nil {
 		s.mu.Lock()
-		late = true
+		gaveUp = true
 		s.mu.Unlock()
-		return err
+		return false, err
 	}
 	if err = <-kept; err != nil {
-		return unkept(err)
+		return false, unkept(err)
 	}
-	return nil
+	return instead, nil
 }
 
 // reasonOf is an error as a reason for clients, "" for none.
@@ -257,7 +262,7 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 			c.value = bytes.Clone(now)
 		}
 		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
-			s.rec.noteOptions(options, s.m.hosting == serving)
+			s.rec.noteOptions(options, s.followsLocked())
 		}
 	default: // not every agent says in its answer what options it has
 		said := c.option == "" || currentValue(options, c.option) != nil
@@ -265,7 +270,7 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 			s.said.forget(c.option)
 		}
 		if len(options) > 0 {
-			s.rec.noteOptions(options, said && s.m.hosting == serving)
+			s.rec.noteOptions(options, said && s.followsLocked())
 		}
 	}
 	switch {
@@ -301,7 +306,7 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 			return err
 		}
 	}
-	missing, err := s.carry(ctx, l, list)
+	missing, err := s.carry(ctx, l, list, false)
 	s.change(func(rec *record) { rec.Opening = rec.Opening && err != nil })
 	if err == nil {
 		s.tellUnsupported(missing)
@@ -310,8 +315,9 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 }
 
 // carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
-// is in missing: what is invalid is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain.
-func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []Unsupported, err error) {
+// is in missing: what is invalid is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain. late is for an
+// agent that serves the session: clients may choose meanwhile, and that counts for more.
+func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) (missing []Unsupported, err error) {
 	if l == nil {
 		return nil, nil
 	}
@@ -321,6 +327,15 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 		list = list[1:]
 		info := l.p.Agent().Info()
 		s.mu.Lock()
+		if late && s.choosing > 1 { // the agent has been asked for it already: it goes on behind that, with what is chosen then
+			l.waiting = append(append(l.waiting, c), list...)
+			s.mu.Unlock()
+			return missing, nil
+		}
+		if late && !s.rec.chooses(c) {
+			s.mu.Unlock()
+			continue
+		}
 		if as := s.rec.asOffered(c); as.method != c.method || as.option != c.option {
 			c = as
 			s.rec.choose(c)
@@ -335,23 +350,33 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 			continue
 		}
 		switch {
-		case c.method == acp.MethodSessionSetMode && (len(rec.Modes) == 0 || l.modes && rawjson.MemberString(rec.Modes, "currentModeId") == c.id):
-		case c.option != "" && len(rawjson.Elements(rec.ConfigOptions)) == 0: // it may have them later
+		case c.method == acp.MethodSessionSetMode && l.modes && len(rec.Modes) > 0 && rawjson.MemberString(rec.Modes, "currentModeId") == c.id:
+		case (c.option != "" || c.method == acp.MethodSessionSetMode && len(rec.Modes) == 0) && len(rawjson.Elements(rec.ConfigOptions)) == 0: // it may have them later
 			err = acp.Errorf(acp.CodeInternal, "it offers no options now")
 			s.mu.Lock()
 			l.waiting = append(l.waiting, c)
 			s.mu.Unlock()
+		case c.method == acp.MethodSessionSetMode && len(rec.Modes) == 0:
+			if rec.permissionMode() == "readonly" && !slices.Contains(info.Takes, permissionMode) { // nothing else holds it to that
+				err = acp.Errorf(acp.CodeInternal, "it offers no modes")
+			}
 		case c.option != "" && now == nil:
 			err = acp.Errorf(acp.CodeInvalidParams, "it offers no option for it")
 		case c.option != "" && l.options && bytes.Equal(now, c.value):
 		default:
-			err = s.setAt(ctx, l, c)
+			var over bool
+			if over, err = s.setAt(ctx, l, c, late); over { // the agent may have been set to the newer one before
+				list = append(list, s.chosenInstead(c)...)
+			}
 		}
 		if err == nil {
 			continue
 		}
 		if ended := endedAt(l.p); ended != nil {
 			return nil, ended
+		}
+		if late && ctx.Err() != nil {
+			return missing, context.Cause(ctx)
 		}
 		s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
 		field, value, wish, offered := c.field(&rec), c.text(), rec.permissionMode(), rec.modes()
@@ -372,9 +397,23 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice) (missing []
 			s.mu.Unlock()
 		}
 		s.unset(field)
+		if late && problem.From(err).Kind == problem.Timeout { // it would be waited for as long for each; the next start tries the rest
+			return missing, nil
+		}
 	}
 	return missing, nil
 }
+
+// chosenInstead is what is chosen by now of what a choice was of.
+func (s *Session) chosenInstead(c choice) []choice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(s.rec.list(), func(now choice) bool { return now.field(&s.rec) != c.field(&s.rec) })
+}
+
+// followsLocked reports whether what the agent says of its settings is what it has gone over to by itself: not while it is opened, and set
+// to what was chosen.
+func (s *Session) followsLocked() bool { return s.m.hosting == serving && !s.m.link.carrying }
 
 // carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
 // now. What somebody has chosen since counts for more.
@@ -383,18 +422,19 @@ func (s *Session) carryLateLocked() {
 	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 || len(rawjson.Elements(s.rec.ConfigOptions)) == 0 {
 		return
 	}
-	chosen := s.rec.list()
-	list := slices.DeleteFunc(l.waiting, func(c choice) bool {
-		return !slices.ContainsFunc(chosen, func(now choice) bool { return now.option == c.option && bytes.Equal(now.value, c.value) })
-	})
+	list := slices.DeleteFunc(l.waiting, func(c choice) bool { return !s.rec.chooses(c) })
 	l.waiting = nil
 	if len(list) == 0 {
 		return
 	}
 	s.choosing++
+	l.carrying = true
 	s.set.o.Tasks.Go(func() {
 		defer s.EndChoosing()
-		missing, err := s.carry(s.set.o.Life, l, list)
+		missing, err := s.carry(s.set.o.Life, l, list, true)
+		s.mu.Lock()
+		l.carrying = false
+		s.mu.Unlock()
 		if err != nil {
 			s.logger().Debug("set an agent that offers its options late", "err", err)
 		}
@@ -521,11 +561,11 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 
 // ChoseLate is Chose for an answer that has come behind its time limit: whoever has set it was told that it was not taken, and is told now that it
 // was, as all are.
-func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message) {
-	if method == acp.MethodSessionSetTitle { // the title is the gateway's
+func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, of Choice, res *acp.Message) {
+	c := of.choice
+	if c.method == acp.MethodSessionSetTitle { // the title is the gateway's
 		return
 	}
-	c := choiceOf(method, params)
 	s.mu.Lock()
 	if l := s.m.link; l == nil || !l.is(p, native) {
 		s.mu.Unlock()
@@ -535,7 +575,7 @@ func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, met
 	s.rec.choose(s.setLocked(before, c, res.Result()))
 	s.chosenLocked(was, func(err error) {
 		if err != nil {
-			s.logger().Warn("an agent has taken late what it was set to", "method", method, "err", unkept(err))
+			s.logger().Warn("an agent has taken late what it was set to", "method", c.method, "err", unkept(err))
 		}
 	})
 	if mode, _ := rawjson.Member(s.rec.Modes, "currentModeId"); !bytes.Equal(modes, s.rec.Modes) {
@@ -554,6 +594,12 @@ func (s *Session) showLocked(update []byte) {
 	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
 	s.Log().Append(journal.Update, journal.Everyone, n.Frame())
 }
+
+// Choice is what a client sets by a request, without the rest of that.
+type Choice struct{ choice choice }
+
+// ChoiceOf returns it.
+func ChoiceOf(method string, params json.RawMessage) Choice { return Choice{choiceOf(method, params)} }
 
 // choiceOf is what a client sets by a request.
 func choiceOf(method string, params json.RawMessage) choice {

@@ -75,7 +75,6 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 	rec := s.rec
 	if !s.behind.Load() {
 		rec.NotedSeq = s.Log().Appended()
-		s.noteOpenLocked(&rec)
 	}
 	s.mu.Unlock()
 	if len(rec.OwnCredentials) > 0 {
@@ -85,6 +84,7 @@ func (s *Session) Taken() (record json.RawMessage, leftOut []string, err error) 
 	}
 	rec.Earlier, rec.Granted = nil, nil // of this machine
 	rec.Version, rec.Closed, rec.Arriving, rec.Before, rec.Imported, rec.LastSeq, rec.BoundSeq, rec.LogEnd = recordVersion, false, false, nil, false, 0, 0, nil
+	rec.OpenFrom = 0
 	setup, names, err := WithoutSecrets(rec.Setup)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the session's setup: %w", err)
