@@ -600,8 +600,10 @@ func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Requ
 	if _, err := (nodes{h}).Node(c.token, went); err != nil { // the token is not for it: the client cannot ask there
 		went = ""
 	}
+	known := false // who has it
 	leaves := func() bool {
 		o := h.o.Store.Owner(store.LineOf(s.Info))
+		known = known || o != nil
 		return o != nil && (o.Node != s.Node || h.underWay(o.Moving))
 	}
 	if went != "" {
@@ -621,9 +623,10 @@ func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Requ
 				kept = there
 			} // else the move took what was deleted for the session itself, and has removed it there
 			went = ""
-		} else if o := h.o.Store.Owner(store.LineOf(s.Info)); deleted && (o == nil || o.Deleted != nil) {
-			went = "" // it is deleted everywhere
 		}
+	}
+	if o := h.o.Store.Owner(store.LineOf(s.Info)); deleted && known && (o == nil || o.Deleted != nil) {
+		went = "" // it is deleted everywhere
 	}
 	if failed != nil {
 		return failed
