@@ -149,6 +149,33 @@ func TestPermissions_TakenBackBetweenTurns(t *testing.T) {
 	}
 }
 
+// Of requests that meet, each takes back what no other has: it is told once, and who names what is gone hears so.
+func TestPermissions_TakenBackByRequestsThatMeet(t *testing.T) {
+	a := &granter{fakeAgent: &fakeAgent{id: "fake", caps: reopening, shared: make(chan sent, 64)}, list: []adapters.Grant{
+		{ID: "a", Title: "A", Where: adapters.GrantInSession}, {ID: "b", Title: "B", Where: adapters.GrantInSession}, {ID: "p", Title: "P", Where: adapters.GrantInProcess},
+	}}
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Version: "test", Adapters: []adapters.Adapter{a}, DefaultAgent: "fake"})
+	tc, other := connect(t, r, ""), connect(t, r, "")
+	s := tc.session()
+	first := tc.request(forgetMethod, `{"sessionId":"`+s+`","ids":["a"]}`)
+	closing := a.nextOf(t, "session/close")
+	all := other.request(forgetMethod, `{"sessionId":"`+s+`","all":true}`)
+	other.allowed(s) // what was asked for before has begun
+	again := tc.request(forgetMethod, `{"sessionId":"`+s+`","ids":["a"]}`)
+	tc.allowed(s)
+	a.answer(closing, `{}`)
+	_, res := tc.until(first)
+	if got := grantsIn(t, string(res.Result()), "forgotten"); got != "a:session p:process" {
+		t.Errorf("the first takes back %s", got)
+	}
+	if _, res = tc.until(again); res.Err() == nil || !strings.Contains(string(res.Err().Data), "not_found") {
+		t.Errorf("the same once more: %s", res.Result())
+	}
+	if _, res = other.until(all); grantsIn(t, string(res.Result()), "forgotten") != "b:session" {
+		t.Errorf("of all: %s", res.Result())
+	}
+}
+
 // Of a session that no process serves something is taken back without one, also when it is closed. What the agent's files do not
 // let go of stays.
 func TestPermissions_TakenBackWithoutAProcess(t *testing.T) {
@@ -197,8 +224,8 @@ func TestPermissions_OfAnAgentThatKeepsThemItself(t *testing.T) {
 	}
 	tc := connect(t, r, "")
 	s := tc.session()
-	const ask = `{"sessionId":"native-1","toolCall":{"toolCallId":"t","title":"Edit a.txt","kind":"edit"},"options":[{"optionId":"yes","name":"Y","kind":"allow_once"},{"optionId":"ever","name":"Always","kind":"allow_always"}]}`
-	for i, option := range []string{"yes", "ever"} {
+	const ask = `{"sessionId":"native-1","toolCall":{"toolCallId":"t","title":"Edit\n  a.txt","kind":"edit"},"options":[{"optionId":"yes","name":"Y","kind":"allow_once"},{"optionId":"ever","name":"Always","kind":"allow_always"}]}`
+	for i, option := range []string{"yes", "ever", "ever"} {
 		tc.answers(tc.asks(a, fmt.Sprint(i), "session/request_permission", ask), `{"outcome":{"outcome":"selected","optionId":"`+option+`"}}`)
 	}
 	list := tc.call(permissionsMethod, `{"sessionId":"`+s+`"}`)

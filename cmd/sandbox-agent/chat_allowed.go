@@ -12,9 +12,10 @@ import (
 
 // chatAllowed is what a session's agent was always allowed.
 type chatAllowed struct {
-	id   string // of the session
-	list []runtime.Grant
-	err  error
+	id    string // of the session
+	input uint64 // what had been typed when it was asked for
+	list  []runtime.Grant
+	err   error
 }
 
 // chatForgot comes when something of that was to be taken back. What was is an event of the session.
@@ -23,13 +24,17 @@ type chatForgot struct{ err error }
 // allOfThem is what is chosen to take back all.
 const allOfThem = ""
 
-// offerAllowed shows what the session's agent was always allowed, to take one of it back.
+// offerAllowed shows what the session's agent was always allowed, to take one of it back. A list that comes late opens under nobody's
+// hands: who has typed since does something else, and the next Enter is meant for that.
 func (m *chatModel) offerAllowed(msg chatAllowed) {
 	if msg.id != m.session.id {
 		return // another one is open by now
 	}
 	if msg.err != nil {
 		m.note("list what is always allowed: " + msg.err.Error())
+		return
+	}
+	if m.picker != nil || msg.input != m.inputs {
 		return
 	}
 	p := &chatPicker{title: "Always allowed: Enter takes back", take: func(id string) tea.Cmd { return m.session.forget(msg.id, id) }}
@@ -55,18 +60,18 @@ func (m *chatModel) offerAllowed(msg chatAllowed) {
 // allowedBound is how long the gateway may take to list what is allowed. To take it back an agent may have to end.
 const allowedBound = 10 * time.Second
 
-// allowed asks for what the session's agent was always allowed.
-func (c *chatSession) allowed() tea.Cmd {
+// allowed asks for what the session's agent was always allowed. input is what has been typed so far.
+func (c *chatSession) allowed(input uint64) tea.Cmd {
 	id := c.id
 	return func() tea.Msg {
 		api, err := c.target.client()
 		if err != nil {
-			return chatAllowed{id: id, err: err}
+			return chatAllowed{id: id, input: input, err: err}
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, allowedBound)
 		defer cancel()
 		list, err := api.Permissions(ctx, id)
-		return chatAllowed{id, list, err}
+		return chatAllowed{id, input, list, err}
 	}
 }
 

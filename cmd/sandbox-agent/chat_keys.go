@@ -337,7 +337,7 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 		if m.session.id == "" {
 			return nil
 		}
-		return m.session.allowed()
+		return m.session.allowed(m.inputs)
 	case "ctrl+t":
 		m.details = !m.details
 		return nil

@@ -64,6 +64,7 @@ type chatModel struct {
 	second  *chatSecond // of version 2
 
 	input         textarea.Model
+	inputs        uint64    // keys that were pressed, and pastes
 	typed         time.Time // when the newest letter of what is written was; zero when it was sent
 	asked         asked     // what is on the screen
 	askedAt       time.Time // since when
@@ -198,8 +199,10 @@ func (m *chatModel) update(msg tea.Msg) tea.Cmd {
 	case tea.BackgroundColorMsg:
 		m.paint(msg.IsDark())
 	case tea.KeyPressMsg:
+		m.inputs++
 		return m.key(msg)
 	case tea.PasteMsg:
+		m.inputs++
 		if m.picker != nil {
 			m.picker.narrow(m.picker.words + cmdline.OneLine(msg.Content))
 			return nil

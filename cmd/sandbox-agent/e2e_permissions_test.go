@@ -87,8 +87,8 @@ func TestPermissions(t *testing.T) {
 	if out, _ := permissions(0, "--all"); out != "taken back: Use a tool: fetch\ntaken back: Edit notes.txt\n" {
 		t.Errorf("of all it says %q", out)
 	}
-	if out, _ := permissions(0, "--all", "--json"); out != "{\"forgotten\":[]}\n" {
-		t.Errorf("of none it says %q", out)
+	if out, errOut := permissions(0, "--all", "--json"); out != "{\"forgotten\":[]}\n" || errOut != "nothing was taken back\n" {
+		t.Errorf("of none it says %q, %q", out, errOut)
 	}
 	asked(s, "permission")
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -62,13 +64,39 @@ func sessionsPermissionsCommand(std stdio) *cli.Command {
 			}
 			if c.Bool("json") && err == nil {
 				cmdline.WriteJSON(std.out, object{"forgotten": forgotten})
-				return nil
+			} else {
+				for _, g := range forgotten { // also when one of more than one failed
+					fmt.Fprintf(std.out, "taken back: %s\n", cmdline.Printable(g.Title))
+				}
 			}
-			for _, g := range forgotten { // also when one of more than one failed
-				fmt.Fprintf(std.out, "taken back: %s\n", cmdline.Printable(g.Title))
+			if err != nil || !all {
+				return err
 			}
+			if len(forgotten) == 0 {
+				fmt.Fprintln(std.err, "nothing was taken back")
+			}
+			left, err := api.Permissions(ctx, args[0])
+			sayStays(std.err, left)
 			return err
 		},
+	}
+}
+
+// sayStays says what cannot be taken back, and each reason once.
+func sayStays(w io.Writer, list []runtime.Grant) {
+	said := map[string]bool{}
+	for _, first := range list {
+		if first.Revocable || said[first.Reason] {
+			continue
+		}
+		said[first.Reason] = true
+		var titles []string
+		for _, g := range list {
+			if !g.Revocable && g.Reason == first.Reason {
+				titles = append(titles, cmdline.OneLine(g.Title))
+			}
+		}
+		fmt.Fprintf(w, "stays allowed: %s: %s\n", strings.Join(titles, ", "), cmdline.OneLine(first.Reason))
 	}
 }
 

@@ -204,8 +204,25 @@ test("what was always allowed is shown, and taken back by the keyboard", async (
   await page.getByText("It could not be taken back: ", { exact: false }).waitFor();
   await made.cancel();
   await turn;
+  // A list that cannot be loaded again stays until it can.
+  const permissions = /\/permissions$/;
+  await page.route(permissions, (route) => route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "It is away", status: 503 }) }));
+  await made.prompt("hello");
+  const again = about.getByRole("button", { name: "Try again" });
+  await again.waitFor();
+  expect(await allowed.count()).toBe(2);
+  await page.unroute(permissions);
+  await again.click();
+  await again.waitFor({ state: "detached" });
+  // Who goes on elsewhere meanwhile stays there.
+  let goOn = () => {};
+  const held = new Promise<void>((resolve) => (goOn = resolve));
+  await page.route(permissions, (route) => (route.request().method() === "DELETE" ? held.then(() => route.continue()) : route.continue()));
   await about.getByRole("button", { name: "Take back all" }).click();
+  await about.getByRole("button", { name: "Close" }).focus();
+  goOn();
   await about.getByText("Nothing: Mock agent asks as its mode says.").waitFor();
+  expect(await page.evaluate(() => document.activeElement?.getAttribute("aria-label"))).toBe("Close");
   expect(await other.api.sessionPermissions(made.id)).toEqual([]);
 });
 

@@ -36,8 +36,11 @@ type granted struct {
 	Key   string    `json:"key"` // of the option
 }
 
-// maxGranted bounds those that are kept, the newest.
-const maxGranted = 64
+// maxGranted bounds those that are kept, the newest, and maxGrantTitle the title of each in bytes.
+const (
+	maxGranted    = 64
+	maxGrantTitle = 200
+)
 
 // Grants lists what counts in the session, the oldest first. It may read a file.
 func (s *Session) Grants() []Grant {
@@ -91,7 +94,10 @@ func (s *Session) noteGrantLocked(a *ask, decision string, m *acp.Message, x *af
 			title = name + map[bool]string{true: ": " + title}[title != ""]
 		}
 	}
-	all := append(slices.Clone(s.rec.Granted), granted{
+	title = begins(oneLine(title), maxGrantTitle)
+	// An agent that asks for the same again has forgotten the former.
+	all := slices.DeleteFunc(slices.Clone(s.rec.Granted), func(g granted) bool { return g.Title == title && g.Key == chosen })
+	all = append(all, granted{
 		ID: "ask-" + strconv.FormatInt(a.ID, 10), Title: title, Kind: rawjson.MemberString(a.Params, "toolCall", "kind"),
 		At: time.Now().UTC().Truncate(time.Millisecond), Key: chosen,
 	})
@@ -108,8 +114,7 @@ func (s *Session) BeginForget(ids []string) (await func(ctx context.Context) ([]
 		return func(context.Context) ([]Grant, error) { return forgotten, err }
 	}
 	before := s.Grants()
-	ids, err := s.takenBack(before, ids)
-	if err != nil || len(ids) == 0 {
+	if first, err := s.takenBack(before, ids); err != nil || len(first) == 0 {
 		return at([]Grant{}, err)
 	}
 	s.mu.Lock()
@@ -129,18 +134,26 @@ func (s *Session) BeginForget(ids []string) (await func(ctx context.Context) ([]
 		err       error
 	}
 	over, forgotten := make(chan result, 1), []Grant{}
-	run := func() error {
+	p := &pause{done: func(err error) { over <- result{forgotten, err} }}
+	p.run = func() error {
+		// Another request may have taken some of it back. What was in the process is forgotten by who had it given back.
+		still := s.Grants()
+		before := slices.DeleteFunc(before, func(g Grant) bool {
+			return !(g.Where == adapters.GrantInProcess && p.took) && !has(still, g.ID)
+		})
+		ids, err := s.takenBack(before, ids)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
 		if err := a.ForgetGrants(native, ids); err != nil {
 			return problem.Wrap(problem.Unavailable, err, "what was allowed in session %s cannot be taken back", s.id)
 		}
 		now := s.Grants()
-		forgotten = slices.DeleteFunc(slices.Clone(before), func(g Grant) bool {
-			return slices.ContainsFunc(now, func(left Grant) bool { return left.ID == g.ID })
-		})
+		forgotten = slices.DeleteFunc(before, func(g Grant) bool { return has(now, g.ID) })
 		s.tellForgotten(forgotten)
 		return nil
 	}
-	s.handle(event{kind: paused, pause: &pause{run: run, done: func(err error) { over <- result{forgotten, err} }}})
+	s.handle(event{kind: paused, pause: p})
 	return func(ctx context.Context) ([]Grant, error) {
 		select {
 		case r := <-over:
@@ -149,6 +162,10 @@ func (s *Session) BeginForget(ids []string) (await func(ctx context.Context) ([]
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+func has(list []Grant, id string) bool {
+	return slices.ContainsFunc(list, func(g Grant) bool { return g.ID == id })
 }
 
 // takenBack returns the ids of those grants that are to be taken back. No ids are those of all that can be.

@@ -173,6 +173,7 @@ type copying struct{ _ byte } // each has an address of its own
 type pause struct {
 	run  func() error // may wait for files, not for agents
 	done func(error)  // of run, or why it is not called
+	took bool         // a process is given back for it; set before run
 }
 
 // stopDone is called when the goal of a stop is reached. already says that it had been
@@ -425,6 +426,7 @@ func (m *machine) pause(p *pause) {
 	m.pauses = append(m.pauses, p)
 	switch m.hosting {
 	case serving:
+		p.took = true
 		m.release()
 	case dormant:
 		m.leave()

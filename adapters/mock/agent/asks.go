@@ -11,6 +11,9 @@ import (
 // optionAlways allows such a call for the session.
 const optionAlways = "allow_always"
 
+// optionBefore is the answer to what is not asked, because it was always allowed.
+const optionBefore = "allowed before"
+
 // permission asks the client before a pretended edit. The client answers
 // cancelled when the turn is cancelled, so the answer is waited for. The
 // request for a tool of another kind leaves the kind to the tool call.
@@ -25,17 +28,7 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 	if err != nil {
 		return "", err
 	}
-	granted := false
-	if err := t.s.change(func(in *info) { granted = in.Granted.Has(title) }); err != nil {
-		return "", err
-	}
-	if granted {
-		if err := t.say("permission: allowed before"); err != nil {
-			return "", err
-		}
-		return schema.StopReasonEndTurn, t.progress(id, schema.ToolCallStatusCompleted)
-	}
-	answer, err := t.allowed(schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: schema.ToolCallStatusPending})
+	answer, err := t.allowed(kind, schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: asked, Status: schema.ToolCallStatusPending})
 	said, status, reason := "", schema.ToolCallStatusFailed, schema.StopReasonEndTurn
 	switch chosen := answer.Outcome.Selected; {
 	case err != nil:
@@ -47,11 +40,6 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 		if strings.HasPrefix(string(chosen.OptionID), "allow") {
 			status = schema.ToolCallStatusCompleted
 		}
-		if chosen.OptionID == optionAlways {
-			if err := t.s.change(func(in *info) { in.Granted.Add(bridge.Given(title, title, kind)) }); err != nil {
-				return "", err
-			}
-		}
 	}
 	if said != "" {
 		if err := t.say(said); err != nil {
@@ -61,8 +49,13 @@ func (t *turn) permission(of string) (schema.StopReason, error) {
 	return reason, t.progress(id, status)
 }
 
-// allowed asks for the permission to make a call.
-func (t *turn) allowed(call schema.ToolCallUpdate) (answer schema.RequestPermissionResponse, err error) {
+// allowed asks for the permission to make a call with a title, unless such a call was always allowed. In the mode plan that counts
+// for nothing.
+func (t *turn) allowed(kind schema.ToolKind, call schema.ToolCallUpdate) (answer schema.RequestPermissionResponse, err error) {
+	if t.s.allows(*call.Title) {
+		answer.Outcome.Selected = &schema.SelectedPermissionOutcome{OptionID: optionBefore}
+		return answer, nil
+	}
 	err = t.a.peer.Ask(t.ctx, acp.MethodSessionRequestPermission, &schema.RequestPermissionRequest{
 		SessionID: t.s.id,
 		ToolCall:  call,
@@ -72,6 +65,9 @@ func (t *turn) allowed(call schema.ToolCallUpdate) (answer schema.RequestPermiss
 			{OptionID: "reject_once", Name: "Reject", Kind: schema.PermissionOptionKindRejectOnce},
 		},
 	}, &answer)
+	if chosen := answer.Outcome.Selected; err == nil && chosen != nil && chosen.OptionID == optionAlways {
+		err = t.s.change(func(in *info) { in.Granted.Add(bridge.Given(*call.Title, *call.Title, kind)) })
+	}
 	return answer, err
 }
 

@@ -17,13 +17,16 @@ type option struct {
 
 type value struct{ id, name, description string }
 
-const optionMode = "mode"
+const (
+	optionMode = "mode"
+	modePlan   = "plan" // changes nothing
+)
 
 var options = []option{
 	{optionMode, "Mode", schema.SessionConfigOptionCategoryMode, []value{
 		{"ask", "Ask", "Asks before it changes anything"},
 		{"code", "Code", "Changes files"},
-		{"plan", "Plan", "Only plans"},
+		{modePlan, "Plan", "Only plans"},
 	}},
 	{"model", "Model", schema.SessionConfigOptionCategoryModel, []value{
 		{"mock-small", "Mock Small", "Does nothing quickly"},

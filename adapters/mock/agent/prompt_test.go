@@ -123,6 +123,37 @@ func TestPermission(t *testing.T) {
 	}
 }
 
+// What was always allowed is not asked about again, whatever asks, but in the mode that changes nothing.
+func TestPermission_Always(t *testing.T) {
+	for prompt, want := range map[string]string{
+		"permission":         "permission: allowed before",
+		"permission fetch":   "permission: allowed before",
+		"write notes.txt me": "I wrote notes.txt.",
+		"subagent":           "The subagent is done.",
+	} {
+		t.Run(prompt, func(t *testing.T) {
+			c := start(t, t.TempDir())
+			asked := 0
+			c.onAsk = func(*acp.Message) string {
+				asked++
+				return `{"outcome":{"outcome":"selected","optionId":"allow_always"}}`
+			}
+			c.initialize()
+			var made schema.NewSessionResponse
+			c.must(acp.MethodSessionNew, &schema.NewSessionRequest{Cwd: t.TempDir()}, &made)
+			c.prompt(made.SessionID, prompt)
+			c.prompt(made.SessionID, prompt)
+			if asked != 1 || !strings.Contains(c.said(), want) {
+				t.Errorf("asked %d times, and at last it said %q", asked, c.said())
+			}
+			c.must(acp.MethodSessionSetMode, &schema.SetSessionModeRequest{SessionID: made.SessionID, ModeID: "plan"}, nil)
+			if c.prompt(made.SessionID, prompt); asked != 2 {
+				t.Errorf("in the mode plan it has asked %d times", asked)
+			}
+		})
+	}
+}
+
 // A file is written when a client allows it, in the session's folder and nowhere else.
 func TestWrite(t *testing.T) {
 	for _, p := range []struct{ prompt, option, written, said string }{

@@ -82,6 +82,13 @@ func (s *session) config() map[string]string {
 	return maps.Clone(s.info.Config)
 }
 
+// allows reports whether calls with a title were always allowed, and the mode lets that count.
+func (s *session) allows(title string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.info.Config[optionMode] != modePlan && s.info.Granted.Has(title)
+}
+
 func (s *session) close() {
 	s.mu.Lock()
 	first := !s.closed

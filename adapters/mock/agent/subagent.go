@@ -37,7 +37,7 @@ func (t *turn) subagent(string) (schema.StopReason, error) {
 	); err != nil {
 		return "", err
 	}
-	answer, err := t.allowed(schema.ToolCallUpdate{ToolCallID: edit, Title: &title, Kind: schema.ToolKindEdit, Status: schema.ToolCallStatusPending, Meta: of})
+	answer, err := t.allowed(schema.ToolKindEdit, schema.ToolCallUpdate{ToolCallID: edit, Title: &title, Kind: schema.ToolKindEdit, Status: schema.ToolCallStatusPending, Meta: of})
 	said, status := "around, without an answer.", schema.ToolCallStatusFailed
 	if chosen := answer.Outcome.Selected; err == nil && chosen != nil {
 		said = "around: " + string(chosen.OptionID) + "."

@@ -96,7 +96,7 @@ func (t *turn) write(rest string) (schema.StopReason, error) {
 	if err := t.send(schema.SessionUpdate{ToolCall: &call}); err != nil {
 		return "", err
 	}
-	answer, err := t.allowed(schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: kind, Status: schema.ToolCallStatusPending})
+	answer, err := t.allowed(kind, schema.ToolCallUpdate{ToolCallID: id, Title: &title, Kind: kind, Status: schema.ToolCallStatusPending})
 	chosen := answer.Outcome.Selected
 	switch {
 	case err != nil:
