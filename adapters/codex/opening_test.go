@@ -183,14 +183,14 @@ func TestOpen_CodexGoesOnForLong(t *testing.T) {
 			take(event{Method: "mcpServer/startupStatus/updated", Name: "tools", Status: json.RawMessage(`"ready"`)})
 			take(event{Method: "turn/completed", Turn: turn})
 			take(event{Method: "turn/started", Turn: &turnInfo{ID: "next"}})
+			if n := len(o.all); n < tt.bound || n > tt.bound+10 {
+				t.Errorf("%d are held", n)
+			}
 			asks("d")
 			if tt.shorter {
 				if err := <-refused; err == nil {
 					t.Error("a question beyond the bound is not refused")
 				}
-			}
-			if n := len(o.all); n < tt.bound || n > tt.bound+10 {
-				t.Errorf("%d are held", n)
 			}
 			if err := a.register(s); err != nil {
 				t.Fatal(err)
