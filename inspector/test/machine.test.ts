@@ -500,6 +500,7 @@ test("files are moved by drag and by keys, and nothing is replaced by it", async
   // What is there is not replaced.
   writeFileSync(join(folder, "inner", "two.txt"), "another\n");
   await page.goto(world.url(at(folder)));
+  await link("inner/").waitFor(); // else it is the other two.txt, of the list that goes
   await link("two.txt").dragTo(link("inner/"));
   await page.getByText("two.txt is not moved").waitFor();
   expect([readFileSync(join(folder, "two.txt"), "utf8"), readFileSync(join(folder, "inner", "two.txt"), "utf8")]).toEqual(["two\n", "another\n"]);
