@@ -333,9 +333,9 @@ test("nothing that a token for reading may not do is offered", async () => {
   for (const [place, there] of places) {
     const go = async () => {
       doing = "";
+      await page.evaluate(() => (location.hash = "#/wire")); // what a button has opened goes with its place
+      await page.locator("main").getByRole("heading", { name: "Wire", exact: true }).waitFor();
       await page.evaluate((p) => (location.hash = `#/${p}`), place);
-      await page.reload(); // whatever a button opens, also late, is gone
-      await connected(page);
       await there.first().waitFor();
       await page.evaluate(() => fetch("v2/version").then(() => {}, () => {})); // what the area asks for first was answered
     };
