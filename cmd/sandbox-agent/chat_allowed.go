@@ -24,8 +24,11 @@ type chatForgot struct{ err error }
 // allOfThem is what is chosen to take back all.
 const allOfThem = ""
 
-// offerAllowed shows what the session's agent was always allowed, to take one of it back. A list that comes late opens under nobody's
-// hands: who has typed since does something else, and the next Enter is meant for that.
+// awaits reports whether who asked for a list, when that much had been typed, still waits for it. A list that comes late opens
+// under nobody's hands: who has typed since does something else, and the next Enter is meant for that.
+func (m *chatModel) awaits(input uint64) bool { return m.picker == nil && input == m.inputs }
+
+// offerAllowed shows what the session's agent was always allowed, to take one of it back.
 func (m *chatModel) offerAllowed(msg chatAllowed) {
 	if msg.id != m.session.id {
 		return // another one is open by now
@@ -34,7 +37,7 @@ func (m *chatModel) offerAllowed(msg chatAllowed) {
 		m.note("list what is always allowed: " + msg.err.Error())
 		return
 	}
-	if m.picker != nil || msg.input != m.inputs {
+	if !m.awaits(msg.input) {
 		return
 	}
 	p := &chatPicker{title: "Always allowed: Enter takes back", take: func(id string) tea.Cmd { return m.session.forget(msg.id, id) }}

@@ -332,7 +332,7 @@ func (m *chatModel) key(k tea.KeyPressMsg) tea.Cmd {
 		m.offerModels()
 		return nil
 	case "ctrl+s":
-		return m.session.list
+		return m.session.list(m.inputs)
 	case "ctrl+g":
 		if m.session.id == "" {
 			return nil

@@ -128,9 +128,10 @@ func darkBackground(colorfgbg string) bool {
 type (
 	chatBatch    []tea.Msg
 	chatSessions struct {
-		list []runtime.SessionInfo
-		more bool // older ones are not in the list
-		err  error
+		list  []runtime.SessionInfo
+		more  bool   // older ones are not in the list
+		input uint64 // what had been typed when it was asked for
+		err   error
 	}
 )
 

@@ -224,6 +224,9 @@ func (m *chatModel) offerSessions(msg chatSessions) {
 			m.note("nobody can go to session " + id + " any more: what was kept for it is where you write")
 		}
 	}
+	if !m.awaits(msg.input) {
+		return
+	}
 	p.take = func(id string) tea.Cmd {
 		if id == m.session.id && !m.over {
 			return nil
@@ -281,13 +284,15 @@ func (m *chatModel) goTo(o *chatOpening) tea.Cmd {
 // offeredSessions bounds how many sessions are offered, the newest: it is a page of the gateway's list.
 const offeredSessions = 1000
 
-func (c *chatSession) list() tea.Msg {
-	api, err := c.target.client()
-	if err != nil {
-		return chatSessions{err: err}
+func (c *chatSession) list(input uint64) tea.Cmd {
+	return func() tea.Msg {
+		api, err := c.target.client()
+		if err != nil {
+			return chatSessions{err: err}
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
+		defer cancel()
+		page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: offeredSessions})
+		return chatSessions{page.Sessions, page.NextCursor != "", input, err}
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
-	defer cancel()
-	page, err := api.Sessions(ctx, runtime.SessionFilter{Limit: offeredSessions})
-	return chatSessions{page.Sessions, page.NextCursor != "", err}
 }

@@ -28,7 +28,7 @@ func said(session, text string) acp.Message {
 
 // choosesSession goes to a session as if it was taken from the list.
 func (m *chatModel) choosesSession(id string) *chatOpening {
-	m.offerSessions(chatSessions{})
+	m.offerSessions(chatSessions{input: m.inputs})
 	m.picker.take(id)
 	m.picker = nil
 	return m.opening
