@@ -49,12 +49,10 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 			if errors.Is(err, bridge.ErrUnwritten) {
 				return s.exit
 			}
-			if err != nil {
-				s.goesOn()
-			}
 			return err
 		},
-		Stop: s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
+		Untaken: func(*turn.Turn[work]) { s.goesOn() },
+		Stop:    s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
 		End: s.over,
 	})
 }

@@ -69,8 +69,8 @@ func (s *session) asked(id jsonrpc2.ID, q *question) {
 		return
 	}
 	until := s.ctx
-	ours := t != nil && t.Work.ids[q.TurnID]
-	if ours { // nobody waits for the answer when the turn is over
+	ours := t != nil && t.Work.answered && t.Work.ids[q.TurnID] // before the answer it may be codex's own
+	if ours {                                                   // nobody waits for the answer when the turn is over
 		until = t.Context()
 	}
 	ctx, done, ok := s.asks.Begin(until, key)
@@ -230,6 +230,9 @@ func (s *session) cancelled(id jsonrpc2.ID, q *question, t *turn.Turn[work]) any
 			}
 		})
 	default:
+		if s.turns.Current() != t && s.turns.Owns(q.TurnID) {
+			t = nil // codex did not take the prompt
+		}
 		s.nudge(t)
 	}
 	return q.cancelled()

@@ -255,6 +255,60 @@ func TestReopen_WaitsUntilItIsClosed(t *testing.T) {
 	})
 }
 
+// patient is a client that answers nothing.
+type patient struct {
+	latecomer
+	asked chan context.Context
+}
+
+func (p patient) Ask(ctx context.Context, _ string, _, _ any) error {
+	p.asked <- ctx
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// What codex begins by itself as it is given a prompt that it does not take goes on, and asks: before the end of the prompt, and
+// behind it. The next prompt waits for that.
+func TestUntaken_WhatHasBegunGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := patient{asked: make(chan context.Context, 1)}
+		s := between(t, client, scripted(func(ctx context.Context, c *jsonrpc2.Conn, q *jsonrpc2.Request) { _ = c.Reply(ctx, q.ID, struct{}{}) }))
+		begins := func(id string) {
+			s.observe(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: id}})
+		}
+		_, err := s.turns.Prompt(t.Context(), turn.Script[work]{
+			Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{})},
+			Gone: s.srv.ended, Log: s.log, Stop: s.stopTurn, End: s.tidy,
+			Begin: func(*turn.Waiting, *turn.Turn[work]) error {
+				begins("one")
+				s.asked(jsonrpc2.ID{Num: 1}, &question{Method: "item/tool/requestUserInput", Thread: s.thread, TurnID: "one"})
+				return errors.New("why")
+			},
+			Untaken: func(t *turn.Turn[work]) {
+				s.untaken(t)
+				begins("two")
+			},
+		})
+		if err == nil || !s.turns.Owns("one") || !s.turns.Owns("two") {
+			t.Errorf("%v, and codex does by itself: one %t, two %t", err, s.turns.Owns("one"), s.turns.Owns("two"))
+		}
+		synctest.Wait()
+		asked := <-client.asked
+		if asked.Err() != nil {
+			t.Error("what it asks is withdrawn")
+		}
+		begun, over := prompted(s)
+		s.settle(&turnInfo{ID: "one", Status: "completed"})
+		synctest.Wait()
+		if asked.Err() == nil || len(begun) > 0 {
+			t.Errorf("one is over: what it asked is open: %t, the next prompt has begun: %t", asked.Err() == nil, len(begun) > 0)
+		}
+		s.settle(&turnInfo{ID: "two", Status: "completed"})
+		(<-begun).Settle(turn.Verdict{Reason: schema.StopReasonEndTurn})
+		<-over
+	})
+}
+
 // The end of what codex does by itself, for which a prompt waits, is not the end of that prompt.
 func TestSettle_EndsNoPromptThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

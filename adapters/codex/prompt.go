@@ -29,8 +29,8 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 	return s.turns.Prompt(ctx, turn.Script[work]{
 		Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{}), compacts: p.method == methodCompact},
 		Gone: s.srv.ended, Exit: func() error { return s.srv.exit }, Log: s.log,
-		Begin: func(w *turn.Waiting, t *turn.Turn[work]) error { return s.begin(w, t, p, r.Prompt) },
-		Stop:  s.stopTurn, Bound: cancelBound, End: s.tidy,
+		Begin:   func(w *turn.Waiting, t *turn.Turn[work]) error { return s.begin(w, t, p, r.Prompt) },
+		Untaken: s.untaken, Stop: s.stopTurn, Bound: cancelBound, End: s.tidy,
 	})
 }
 
@@ -38,12 +38,7 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 const toolsBound = 15 * time.Second
 
 // begin gives codex a prompt.
-func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []schema.ContentBlock) (err error) {
-	defer func() {
-		if err != nil {
-			s.untaken(t)
-		}
-	}()
+func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []schema.ContentBlock) error {
 	s.mu.Lock()
 	s.latest = t.Work.ids
 	s.mu.Unlock()

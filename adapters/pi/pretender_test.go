@@ -17,6 +17,7 @@ type pretender struct {
 	puppet  *bridgetest.Puppet
 	session *bridgetest.PlaySession // nil while it is not known
 	ended   bool
+	leaving bool // it exits, since its input has ended: nobody hears what it says
 	mute    bool // it says nothing
 
 	folder, mark    string
@@ -308,7 +309,12 @@ func (f *pretender) answered(id string, line []byte) {
 // Interrupted and EOF: Pi ends at the end of its input, and says nothing more.
 func (f *pretender) Interrupted() {}
 
-func (f *pretender) EOF() { f.puppet.Exit(0) }
+func (f *pretender) EOF() {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.leaving = true
+	f.puppet.Exit(0)
+}
 
 func (f *pretender) Ended() {
 	f.Mu.Lock()
@@ -384,7 +390,7 @@ func (f *pretender) announce(why string) {
 
 // goOn goes on with another conversation, as an extension wants.
 func (f *pretender) goOn(why string) {
-	if f.runs || f.accepted || f.compacts || len(f.aside) > 0 || f.taken != nil && !f.taken.slash {
+	if f.leaving || f.runs || f.accepted || f.compacts || len(f.aside) > 0 || f.taken != nil && !f.taken.slash {
 		return
 	}
 	f.last++

@@ -25,6 +25,9 @@ type Script[W any] struct {
 
 	// Begin gives the agent the prompt. Its error ends the turn.
 	Begin func(w *Waiting, t *Turn[W]) error
+	// Untaken, which may be nil, is called when the agent was not given the prompt, or refused it. Current is nil by then: what began
+	// meanwhile the agent does by itself, as it does what begins from here on.
+	Untaken func(t *Turn[W])
 	// Stop tells the agent to end the turn. It runs beside the turn; its context
 	// ends with it.
 	Stop func(ctx context.Context, t *Turn[W])
@@ -79,10 +82,15 @@ func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
 	}
 	defer ts.leave(t)
 	t.gone, t.exit = s.Gone, s.Exit
-	if err := w.Check(); err != nil {
-		return Verdict{}, err
+	err := w.Check()
+	if err == nil {
+		err = s.Begin(w, t)
 	}
-	if err := s.Begin(w, t); err != nil {
+	if err != nil {
+		t.Settle(Verdict{})
+		if s.Untaken != nil {
+			s.Untaken(t)
+		}
 		if errors.Is(err, context.Canceled) && w.Check() != nil {
 			err = ErrCancelled
 		}
