@@ -290,14 +290,15 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	}
 	s.Record(c.Number(), withoutValues(m))
 	about := s.About()
+	where := func(at session.At) (agents.Request, error) { return make(at.Process(), at.Native()) }
 	forkAt := func(a *agents.Agent) {
 		if a == nil {
-			s.Request(observe.Within(ctx, q.Context()), c.needs, make, fail)
+			s.Request(observe.Within(ctx, q.Context()), c.needs, where, fail)
 			return
 		}
 		needs, of := n.Needs(c.needs, a), s.Needs(c.needs, a)
 		if needs.Same(&of) {
-			s.Request(observe.Within(ctx, q.Context()), c.needs, make, fail)
+			s.Request(observe.Within(ctx, q.Context()), c.needs, where, fail)
 			return
 		}
 		// One of the two has its process alone, or the fork asks for another one.

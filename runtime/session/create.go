@@ -86,12 +86,14 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 }
 
 // Finish sets what was asked for in the _meta of a session's creation by p, or has it set when the agent is started next,
-// if p has ended meanwhile. It returns what had no effect. The error is why the session must not be used.
+// if p has ended meanwhile, or the gateway ends. It returns what had no effect. The error is why the session must not be used.
 func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
 	l, info := s.served(), p.Agent().Info()
 	s.mu.Lock()
 	now := s.rec
+	s.choosing++ // what the agent does not offer yet it is set to behind this
 	s.mu.Unlock()
+	defer s.EndChoosing()
 	if l != nil {
 		if err := unheld(now.permissionMode(), l.refusal(permissionMode)); err != nil {
 			return nil, err
@@ -112,7 +114,7 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 		}
 	}
 	more, err := s.carry(ctx, l, chosen, false)
-	if err != nil && p.Alive() {
+	if err != nil && p.Alive() && ctx.Err() == nil {
 		return nil, err
 	}
 	missing := append(c.missing, more...)

@@ -31,7 +31,7 @@ var errGivenUp = errors.New("the session was closed while its agent started")
 // Request gives the process that serves the session what ask returns; a dormant one is given a process first. ask does
 // not wait, and takes no lock of the session. fail is called with its error, or why there is no process. While the agent is
 // slow to read it may wait, until ctx ends: that is the client's.
-func (s *Session) Request(ctx context.Context, n agents.Needs, ask func(p *agents.Process, native string) (agents.Request, error), fail func(err error)) {
+func (s *Session) Request(ctx context.Context, n agents.Needs, ask func(at At) (agents.Request, error), fail func(err error)) {
 	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, ask: ask, fail: fail}})
 }
 
