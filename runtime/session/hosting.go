@@ -496,10 +496,14 @@ func (s *Session) adopt(l *link, continuity Continuity) {
 func (s *Session) release(l *link, goal life) {
 	ctx, cancel := agents.Within(s.set.o.Life, agentBound)
 	defer cancel()
-	var err error
+	var err, stays error
+	if goal == deleted { // what the gateway cannot delete its agent is not to delete
+		stays = s.set.store.place()
+	}
 	switch {
-	case goal != deleted && l.p.Capabilities().Close:
+	case (goal != deleted || stays != nil && l != nil) && l.p.Capabilities().Close:
 		_, err = l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native))
+	case stays != nil:
 	case goal == deleted && l == nil:
 		err = s.deleteDormant(nil)
 	case goal == deleted && l.p.Capabilities().Delete:
@@ -528,8 +532,8 @@ func (s *Session) release(l *link, goal life) {
 		l.p.Retire()
 	}
 	switch {
-	case goal != deleted:
-		err = nil
+	case goal != deleted || stays != nil:
+		err = stays
 	case !keptBack(err):
 		err = s.putAway()
 	}

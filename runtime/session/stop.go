@@ -167,6 +167,9 @@ func (s *Session) inFolder(use func() error) error {
 	if over {
 		return notFound(s.id)
 	}
+	if err := s.set.store.place(); err != nil {
+		return err
+	}
 	return use()
 }
 
