@@ -388,3 +388,127 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 		})
 	}
 }
+
+// A process is not given back for its idleness while its agent is being set to something.
+func TestIdle_WhileTheAgentIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: time.Hour, IdleTimeout: time.Minute, MaxIdleProcesses: 1})
+		tc := connect(t, r, "")
+		for _, s := range []string{"n", "m"} {
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"`+s+`",`+offeringOptions()[1:])
+			tc.until(id)
+		}
+		id := tc.request("session/set_mode", `{"sessionId":"n","modeId":"plan"}`)
+		set := a.nextOf(t, "session/set_mode")
+		time.Sleep(10 * time.Minute)
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		synctest.Wait()
+		for len(a.shared) > 0 {
+			m := <-a.shared
+			t.Errorf("the agent is sent %s", m.m.Frame())
+		}
+		if i, err := r.Session("m"); err != nil || i.State != StateDormant {
+			t.Errorf("the other one is %s, %v", i.State, err)
+		}
+		a.answer(set, `{}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("%s", res.Frame())
+		}
+		time.Sleep(10 * time.Minute)
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+	})
+}
+
+// A session that an agent makes behind the time limit is nobody's: the agent is to close and delete it.
+func TestNewSession_MadeLate(t *testing.T) {
+	for name, row := range map[string]struct{ method, params, asked string }{
+		"a new one":             {"session/new", `{"cwd":"/tmp","mcpServers":[]}`, "session/new"},
+		"a fork":                {"session/fork", `{"sessionId":"n"}`, "session/fork"},
+		"to ask for the models": {"_sandboxagent/session/list_models", `{}`, "session/new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{},"delete":{},"fork":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+				tc.until(id)
+				tc.callErr(row.method, row.params)
+				a.answer(a.nextOf(t, row.asked), `{"sessionId":"late"}`)
+				synctest.Wait()
+				var ends []string
+				for len(a.shared) > 0 {
+					if m := <-a.shared; m.m.IsRequest() {
+						ends = append(ends, m.m.Method()+" "+m.m.Session())
+						takesAll(m)
+					}
+				}
+				if !slices.Equal(ends, []string{"session/close late", "session/delete late"}) {
+					t.Errorf("the agent is asked for %q", ends)
+				}
+			})
+		})
+	}
+}
+
+// A session that an agent has begun anew behind the time limit of its start has nothing in it, and is deleted there.
+func TestLoad_BegunAnewLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{},"delete":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+		tc.until(id)
+		tc.ends(a)
+		tc.callErr("session/prompt", prompt("n", "x"))
+		late := a.nextOf(t, "session/new")
+		a.nextOf(t, acp.MethodCancelRequest)
+		a.answer(late, `{"sessionId":"late"}`)
+		for _, method := range []string{"session/close", "session/delete"} {
+			m := a.nextOf(t, method)
+			if m.m.Session() != "late" {
+				t.Errorf("the agent is sent %s", m.m.Frame())
+			}
+			takesAll(m)
+		}
+	})
+}
+
+// What an agent shows and answers late of a session from elsewhere that was asked for in vain is not for who opens it next.
+func TestLoad_LateOfASessionFromElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		tc.callErr("session/load", loadOf("x", "/tmp", ""))
+		late := a.nextOf(t, "session/load")
+		a.nextOf(t, acp.MethodCancelRequest)
+		id := tc.request("session/load", loadOf("x", "/tmp", ""))
+		again := a.nextOf(t, "session/load")
+		late.to.chunk("x", "once")
+		takesAll(late)
+		synctest.Wait()
+		again.to.chunk("x", "once")
+		takesAll(again)
+		before, res := tc.until(id)
+		if res.Err() != nil || texts(before) != "once" {
+			t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
+		}
+		synctest.Wait()
+		for len(a.shared) > 0 {
+			if m := <-a.shared; m.to == again.to {
+				t.Errorf("the agent is sent %s", m.m.Frame())
+			} else {
+				takesAll(m)
+			}
+		}
+	})
+}

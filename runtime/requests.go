@@ -326,10 +326,15 @@ func (r *Runtime) within(q *viewer.Request) context.Context {
 // call sends the client's request to p under an id of p's, and with session in place of
 // its session's id. done runs on the reader and must not wait.
 func (c *Client) call(ctx context.Context, q *viewer.Request, p *agents.Process, m *acp.Message, session string, done func(res *acp.Message, err error)) {
+	c.callFor(ctx, q, p, c.forAgent(q, p, m, session, done))
+}
+
+// callFor is call for a request that is there.
+func (c *Client) callFor(ctx context.Context, q *viewer.Request, p *agents.Process, r agents.Request) {
 	if ctx.Err() != nil { // its client is gone, the request goes on
 		ctx = c.r.within(q)
 	}
-	p.Call(ctx, c.forAgent(q, p, m, session, done))
+	p.Call(ctx, r)
 }
 
 // forAgent is the client's request as call sends it.

@@ -296,7 +296,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		read(s, kept)
 		bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
 		defer cancel()
-		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+		if res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
 			opened := s.openedBy(l, res, err) && err == nil
 			if opened {
 				s.bringIn(l)
@@ -305,7 +305,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 			if opened {
 				s.handle(event{kind: started, link: l, err: p.Cause()})
 			}
-		})
+		}); bounded.Err() != nil {
+			p.Retire() // what it shows and answers later is not for who opens the session next
+		}
 	}
 	if err != nil {
 		s.abandon(l)

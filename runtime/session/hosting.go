@@ -415,6 +415,9 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		}
 		s.mu.Unlock()
 		if !s.openedBy(l, res, nil) {
+			if p.Capabilities().Delete { // nothing is in it, and nobody knows its id
+				p.Tell(acp.MethodSessionDelete, sessionParams(l.native))
+			}
 			return
 		}
 		s.handle(event{kind: bound, attempt: attempt, link: l})
