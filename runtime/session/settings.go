@@ -206,7 +206,7 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 	s.mu.Lock()
 	asked := s.askLocked()
 	s.mu.Unlock()
-	kept, gaveUp, instead := make(chan error, 1), false, false // the last two are guarded by s.mu
+	kept, taken, gaveUp, instead := make(chan error, 1), false, false, false // the last three are guarded by s.mu
 	show := func() {}
 	_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
 		if err != nil {
@@ -214,7 +214,7 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 		}
 		s.mu.Lock()
 		instead = late && !s.rec.chooses(c)
-		if gaveUp {
+		if taken = true; gaveUp {
 			s.takenLateLocked(l, asked, c, res, instead)
 		} else {
 			now, was, modes, options := c, s.rec.choices, s.rec.Modes, s.rec.ConfigOptions
@@ -238,9 +238,11 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 	})
 	if err != nil {
 		s.mu.Lock()
-		gaveUp = true
+		gaveUp = !taken // in that moment
 		s.mu.Unlock()
-		return false, err
+		if gaveUp {
+			return false, err
+		}
 	}
 	if err = <-kept; err != nil {
 		return false, unkept(err)
