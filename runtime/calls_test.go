@@ -326,3 +326,54 @@ func TestCalls_BackgroundEndsWithTheProcess(t *testing.T) {
 		t.Errorf("when the process of session %s has ended, in the background is %q", s, got)
 	}
 }
+
+// What an agent of version 2 says of a terminal that had ended before the gateway was started again does not begin it anew: it does not end
+// once more with the agent's process.
+func TestLostCalls_TerminalThatHadEndedBefore(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{}}}`, shared: make(chan sent, 64)}
+	a.byHand()
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+	tc.until(id)
+	says := func(what string) {
+		m := acp.NewNotification(acp.MethodSessionUpdate, []byte(`{"sessionId":"n","update":{"sessionUpdate":"terminal_update","terminalId":"t",`+what+`}}`))
+		a.conn().out <- m.For(version.Two, nil)
+	}
+	id = tc.request("session/prompt", prompt("n", "x"))
+	asked := a.nextOf(t, "session/prompt")
+	says(`"command":"ls"`)
+	says(`"exitStatus":{"exitCode":0}`)
+	a.answer(asked, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRuntime(t, dir, a)
+	tc = connect(t, r, "")
+	id, opened := tc.begins(t, a, "n")
+	a.answer(opened, `{}`)
+	asked = a.nextOf(t, "session/prompt")
+	says(`"output":{"data":"bGF0ZQ=="}`)
+	a.answer(asked, `{"stopReason":"end_turn"}`)
+	tc.until(id)
+	a.conn().crash(errCrash)
+	tc.nextOf("_sandboxagent/session/ended")
+	two := connectTwo(t, r, "")
+	before, _ := two.until(two.request("session/resume", `{"sessionId":"n","cwd":"/tmp","_meta":{"sandboxagent.dev":{"after":0}}}`))
+	ends := 0
+	for _, m := range before {
+		if exit, ended := rawjson.Member(m.Update(), "exitStatus"); ended {
+			ends++
+			if string(exit) != `{"exitCode":0}` {
+				t.Errorf("clients are told %s", m.Frame())
+			}
+		}
+	}
+	if ends != 1 {
+		t.Errorf("the terminal ends %d times", ends)
+	}
+}

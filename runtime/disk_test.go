@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -12,7 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -127,6 +132,186 @@ func TestSessions_TheirFolderIsGone(t *testing.T) {
 			if _, res := tc.until(id); res.Err() != nil {
 				t.Error(res.Err())
 			}
+		})
+	}
+}
+
+// apart has another folder in the place of that of all sessions: an empty one, or a copy of it. back puts it back. It is for the time of a
+// synctest.
+func apart(t *testing.T, dir string, copied bool) (at string, back func()) {
+	t.Helper()
+	synctest.Wait() // nothing is being written
+	at, away := filepath.Join(dir, "sessions"), filepath.Join(dir, "away")
+	err := os.Rename(at, away)
+	if err == nil && copied {
+		err = os.CopyFS(at, os.DirFS(away))
+	} else if err == nil {
+		err = os.Mkdir(at, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at, func() {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(at), os.Rename(away, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// allIn returns what is in a folder, by the names of the files.
+func allIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			files[path] = ""
+			return err
+		}
+		b, err := os.ReadFile(path)
+		files[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// A turn that runs as another folder gets the place of that of all sessions ends nowhere else than where it began, and what is changed
+// meanwhile is refused. When the folder is back all is there.
+func TestSessions_TheirFolderGoesInATurn(t *testing.T) {
+	for name, copied := range map[string]bool{"an empty one": false, "a copy": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				a := &fakeAgent{}
+				r := newRuntime(t, dir, a)
+				tc := connect(t, r, "")
+				s := tc.session()
+				id := tc.request("session/prompt", prompt(s, "go"))
+				asked := a.conn().next(t, "session/prompt")
+				at, back := apart(t, dir, copied)
+				before := allIn(t, at)
+				a.conn().chunk(s, "done")
+				a.conn().send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"session_info_update","title":"Of the turn"}}}`)
+				a.conn().result(asked, `{"stopReason":"end_turn"}`)
+				if _, res := tc.until(id); res.Err() != nil {
+					t.Error(res.Err())
+				}
+				metadata := `{"sessionId":"` + s + `","metadata":{"a":1}}`
+				if e := tc.callErr("_sandboxagent/session/set_metadata", metadata); !strings.Contains(e.Message, "another folder has the place of "+at) {
+					t.Error(e)
+				}
+				if diff := cmp.Diff(before, allIn(t, at)); diff != "" {
+					t.Errorf("what has its place is changed (-before +after):\n%s", diff)
+				}
+				back()
+				tc.call("_sandboxagent/session/set_metadata", metadata)
+				tc.close()
+				if err := r.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+				r = newRuntime(t, dir, &fakeAgent{})
+				info, err := r.Session(s)
+				if err != nil || info.Title != "Of the turn" || string(info.Metadata) != `{"a":1}` {
+					t.Errorf("%+v, %v", info, err)
+				}
+				events, _, err := r.Events(t.Context(), s, 0, 100)
+				if err != nil || len(events) == 0 || !strings.Contains(string(events[len(events)-1].Message), "end_turn") {
+					t.Errorf("%d events, %v", len(events), err)
+				}
+			})
+		})
+	}
+}
+
+// A gateway that is ended since a copy of the folder of all sessions has its place leaves that as it is: the next one goes on with it.
+func TestSessions_EndsWithACopyInTheirPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		a := &fakeAgent{}
+		r := newRuntime(t, dir, a)
+		tc := connect(t, r, "")
+		s := tc.session()
+		turn := func(text string) {
+			id := tc.request("session/prompt", prompt(s, text))
+			asked := a.conn().next(t, "session/prompt")
+			for range 100 {
+				a.conn().chunk(s, text+strings.Repeat(" and what is said again", 100))
+			}
+			a.conn().result(asked, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		}
+		turn("first")
+		other := filepath.Join(dir, "copy")
+		if err := os.CopyFS(other, os.DirFS(filepath.Join(dir, "sessions"))); err != nil {
+			t.Fatal(err)
+		}
+		turn("second")
+		at, _ := apart(t, dir, false)
+		if err := errors.Join(os.Remove(at), os.Rename(other, at)); err != nil {
+			t.Fatal(err)
+		}
+		before := allIn(t, at)
+		tc.close()
+		if err := r.Shutdown(t.Context()); err == nil || !strings.Contains(err.Error(), "another folder has the place") {
+			t.Errorf("the end: %v", err)
+		}
+		if diff := cmp.Diff(before, allIn(t, at)); diff != "" {
+			t.Errorf("the copy is changed (-before +after):\n%s", diff)
+		}
+		r = newRuntime(t, dir, &fakeAgent{})
+		events, _, err := r.Events(t.Context(), s, 0, 1000)
+		if err != nil || len(events) == 0 {
+			t.Fatal(len(events), err)
+		}
+		for _, e := range events {
+			if strings.Contains(string(e.Message), "events_damaged") || strings.Contains(string(e.Message), "second") {
+				t.Errorf("the copy has %.300s", e.Message)
+			}
+		}
+	})
+}
+
+// A session whose files are not where they were is not deleted: they would come back, and the agent would have nothing of it then.
+func TestDelete_TheirFolderIsGone(t *testing.T) {
+	for _, serves := range []bool{true, false} {
+		t.Run(fmt.Sprint("it is served: ", serves), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, shared: make(chan sent, 64)}
+				r := newRuntime(t, dir, a)
+				tc := connect(t, r, "")
+				s := tc.session()
+				params := fmt.Sprintf(`{"sessionId":%q}`, s)
+				if !serves {
+					closed := tc.request("session/close", params)
+					a.answer(a.nextOf(t, "session/close"), `{}`)
+					tc.until(closed)
+				}
+				at, back := apart(t, dir, false)
+				id := tc.request("session/delete", params)
+				if serves {
+					a.answer(a.nextOf(t, "session/close"), `{}`)
+				}
+				_, res := tc.until(id)
+				if e := res.Err(); e == nil || !strings.Contains(e.Message, "another folder has the place of "+at) {
+					t.Fatalf("%s", res.Frame())
+				}
+				back()
+				if i, err := r.Session(s); err != nil || i.State != StateClosed {
+					t.Errorf("%+v, %v", i, err)
+				}
+				id = tc.request("session/delete", params)
+				a.answer(a.nextOf(t, "session/delete"), `{}`)
+				if _, res := tc.until(id); res.Err() != nil {
+					t.Error(res.Err())
+				}
+				if left := allIn(t, at); len(left) != 1 {
+					t.Errorf("there is %v", left)
+				}
+			})
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -200,8 +201,23 @@ func (c *Client) agentModels(q *viewer.Request, m *acp.Message) {
 		return
 	}
 	params := rawjson.Object{}.Raw("mcpServers", []byte("[]")).String("cwd", cwd).End()
-	res, err := p.Ask(ctx, acp.MethodSessionNew, params)
+	var gaveUp atomic.Bool
+	made := make(chan json.RawMessage, 1)
+	discardLate := func() {
+		select {
+		case late := <-made:
+			p.Discard(late)
+		default:
+		}
+	}
+	res, err := p.AskThen(ctx, acp.MethodSessionNew, params, func(res json.RawMessage, err error) {
+		if made <- res; gaveUp.Load() && err == nil {
+			discardLate()
+		}
+	})
 	if err != nil {
+		gaveUp.Store(true)
+		discardLate()
 		q.Fail(nil, err)
 		return
 	}

@@ -88,7 +88,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 	create := func(p *agents.Process, m *acp.Message) {
 		setup, asked := session.Setup(m.Params()), bytes.Clone(m.Meta())
 		shown, created := shownTo(p, m), p.Creating()
-		c.call(ctx, q, p, &shown, "", func(res *acp.Message, err error) {
+		c.callFor(ctx, q, p, c.making(q, p, &shown, "", func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
 				c.r.sessions.Unreserve(id)
@@ -96,7 +96,7 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 				return
 			}
 			c.created(q, p, res.Result(), asked, session.New{ID: id, Cwd: cwd, Setup: setup, Credentials: n.Credentials, Handover: handover}, func(*session.Session) {})
-		})
+		}))
 	}
 	if a == c.agent && n.Same(&c.needs) {
 		c.withProcessForNew(q, m, func() { c.r.sessions.Unreserve(id) }, create)
@@ -113,6 +113,18 @@ func (c *Client) newSessionOf(ctx context.Context, q *viewer.Request, m *acp.Mes
 		defer p.Release()
 		create(p, &own)
 	})
+}
+
+// making is forAgent for a request that makes a session. One that is made behind the time limit is nobody's: whoever has asked was told that
+// there is none.
+func (c *Client) making(q *viewer.Request, p *agents.Process, m *acp.Message, native string, done func(res *acp.Message, err error)) agents.Request {
+	r := c.forAgent(q, p, m, native, done)
+	r.Late = func(res *acp.Message) {
+		if res.Err() == nil {
+			p.Discard(res.Result())
+		}
+	}
+	return r
 }
 
 // requestedID returns the id that a session is to have, which is reserved for it then; "" for any.
@@ -275,7 +287,7 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 		// The agent is asked for all that the fork is opened with later.
 		of := acp.NewRequest(own.ID(), own.Method(), rawjson.SetMember(n.Setup, own.SessionRaw(), "sessionId"))
 		shown, created := shownTo(p, &of), p.Creating()
-		return c.forAgent(q, p, &shown, native, func(res *acp.Message, err error) {
+		return c.making(q, p, &shown, native, func(res *acp.Message, err error) {
 			defer created()
 			if err != nil || res.Err() != nil {
 				c.r.sessions.Unreserve(n.ID)
@@ -290,14 +302,15 @@ func (c *Client) fork(ctx context.Context, q *viewer.Request, m *acp.Message, s 
 	}
 	s.Record(c.Number(), withoutValues(m))
 	about := s.About()
+	where := func(at session.At) (agents.Request, error) { return make(at.Process(), at.Native()) }
 	forkAt := func(a *agents.Agent) {
 		if a == nil {
-			s.Request(observe.Within(ctx, q.Context()), c.needs, make, fail)
+			s.Request(observe.Within(ctx, q.Context()), c.needs, where, fail)
 			return
 		}
 		needs, of := n.Needs(c.needs, a), s.Needs(c.needs, a)
 		if needs.Same(&of) {
-			s.Request(observe.Within(ctx, q.Context()), c.needs, make, fail)
+			s.Request(observe.Within(ctx, q.Context()), c.needs, where, fail)
 			return
 		}
 		// One of the two has its process alone, or the fork asks for another one.

@@ -326,10 +326,15 @@ func (r *Runtime) within(q *viewer.Request) context.Context {
 // call sends the client's request to p under an id of p's, and with session in place of
 // its session's id. done runs on the reader and must not wait.
 func (c *Client) call(ctx context.Context, q *viewer.Request, p *agents.Process, m *acp.Message, session string, done func(res *acp.Message, err error)) {
+	c.callFor(ctx, q, p, c.forAgent(q, p, m, session, done))
+}
+
+// callFor is call for a request that is there.
+func (c *Client) callFor(ctx context.Context, q *viewer.Request, p *agents.Process, r agents.Request) {
 	if ctx.Err() != nil { // its client is gone, the request goes on
 		ctx = c.r.within(q)
 	}
-	p.Call(ctx, c.forAgent(q, p, m, session, done))
+	p.Call(ctx, r)
 }
 
 // forAgent is the client's request as call sends it.
@@ -355,26 +360,25 @@ func relay(q *viewer.Request, s viewer.Session, p *agents.Process, res *acp.Mess
 }
 
 // toSession passes a request on to the process that serves the session, and its answer back.
-// done, if it is not nil, is called once with what came of it in place of that: on the reader with the agent's answer. There is no process
-// where it was given none, else native is the session's id there, as in [session.Session.Request]. late, if it is not nil, is called with an
-// answer of the agent that comes behind its time limit.
-func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(p *agents.Process, native string, res *acp.Message, err error),
-	late func(p *agents.Process, native string, res *acp.Message),
+// done, if it is not nil, is called once with what came of it in place of that: on the reader with the agent's answer. It is at no process
+// where it was given none. late, if it is not nil, is called with an answer of the agent that comes behind its time limit.
+func (c *Client) toSession(ctx context.Context, q *viewer.Request, m *acp.Message, s *session.Session, done func(at session.At, res *acp.Message, err error),
+	late func(at session.At, res *acp.Message),
 ) {
 	if done == nil {
-		done = func(p *agents.Process, _ string, res *acp.Message, err error) { relay(q, s, p, res, err) }
+		done = func(at session.At, res *acp.Message, err error) { relay(q, s, at.Process(), res, err) }
 	}
 	if err := s.Refusal(); err == nil { // a refused one is no part of the history
 		s.Record(c.Number(), m)
 	}
 	own := m.Clone()
-	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
-		r := c.forAgent(q, p, &own, native, func(res *acp.Message, err error) { done(p, native, res, err) })
+	s.Request(observe.Within(ctx, q.Context()), c.needs, func(at session.At) (agents.Request, error) {
+		r := c.forAgent(q, at.Process(), &own, at.Native(), func(res *acp.Message, err error) { done(at, res, err) })
 		if late != nil {
-			r.Late = func(res *acp.Message) { late(p, native, res) }
+			r.Late = func(res *acp.Message) { late(at, res) }
 		}
 		return r, nil
-	}, func(err error) { done(nil, "", nil, err) })
+	}, func(err error) { done(session.At{}, nil, err) })
 }
 
 // configure handles what sets a mode, a model, an option or the title: the agent decides, the
@@ -386,19 +390,19 @@ func (c *Client) configure(ctx context.Context, q *viewer.Request, m *acp.Messag
 	}
 	c.attach(s)
 	m = c.lowerMode(m, s)
-	method, params, before := m.Method(), bytes.Clone(m.Params()), s.Choosing()
+	method, params, asked := m.Method(), bytes.Clone(m.Params()), s.Choosing()
 	choice := session.ChoiceOf(method, params)
-	c.toSession(ctx, q, m, s, func(p *agents.Process, native string, res *acp.Message, err error) {
-		answer := func(res *acp.Message, err error) { relay(q, s, p, res, err) }
+	c.toSession(ctx, q, m, s, func(at session.At, res *acp.Message, err error) {
+		answer := func(res *acp.Message, err error) { relay(q, s, at.Process(), res, err) }
 		if err != nil || res.Err() != nil {
 			s.EndChoosing()
 			answer(res, err)
 			return
 		}
-		s.Chose(p, native, before, method, params, res, answer)
-	}, func(p *agents.Process, native string, res *acp.Message) {
+		s.Chose(at, asked, method, params, res, answer)
+	}, func(at session.At, res *acp.Message) {
 		if res.Err() == nil {
-			s.ChoseLate(p, native, before, choice, res)
+			s.ChoseLate(at, asked, choice, res)
 		}
 	})
 }

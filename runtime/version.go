@@ -99,7 +99,8 @@ func (c *Client) cancelPart(ctx context.Context, q *viewer.Request, m *acp.Messa
 	}
 	child := s.ID() != m.Session()
 	own := m.Clone()
-	s.Request(observe.Within(ctx, q.Context()), c.needs, func(p *agents.Process, native string) (agents.Request, error) {
+	s.Request(observe.Within(ctx, q.Context()), c.needs, func(at session.At) (agents.Request, error) {
+		p, native := at.Process(), at.Native()
 		switch {
 		case child && version.SaidByTwo(p.Initialized()):
 			native = "" // the agent knows it by the id that its client does

@@ -534,6 +534,24 @@ func (p *Process) Tell(method string, params []byte) {
 	}
 }
 
+// Discard has the agent close, and delete, a session that it has made with the result when nobody waited for that any more.
+func (p *Process) Discard(made json.RawMessage) {
+	native := rawjson.MemberString(made, "sessionId")
+	p.mu.Lock()
+	known := p.routes[string(rawjson.AppendQuoted(nil, native))] != nil
+	p.mu.Unlock()
+	if native == "" || known {
+		return
+	}
+	params := rawjson.Object{}.String("sessionId", native).End()
+	if p.caps.Close {
+		p.Tell(acp.MethodSessionClose, params)
+	}
+	if p.caps.Delete {
+		p.Tell(acp.MethodSessionDelete, params)
+	}
+}
+
 // Ask is a request of the gateway's own. It returns the result's bytes.
 func (p *Process) Ask(ctx context.Context, method string, params []byte) (json.RawMessage, error) {
 	_, res, err := p.ask(ctx, method, params, func(json.RawMessage, error) {})

@@ -101,6 +101,11 @@ type Options struct {
 	// must not wait, nor use the log; nil for nothing.
 	Opened func()
 
+	// InPlace says why nothing must be looked for by its path now, as where another folder has the place of the one that the
+	// file is in, nil if it may; a file that is open is written nevertheless. It is not called with each write. It must not use the log; nil is
+	// for nothing.
+	InPlace func() error
+
 	disk disk // nil is the operating system's
 }
 
@@ -167,6 +172,9 @@ func Open(path string, o Options) (*Log, error) {
 	l := &Log{path: path, o: o, next: 1, stop: make(chan struct{})}
 	if path == "" {
 		return l, nil
+	}
+	if err := o.inPlace(); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	f, err := o.disk.Open(path)
 	switch {
@@ -260,6 +268,13 @@ func (o *Options) about() []byte {
 		return nil
 	}
 	return o.About()
+}
+
+func (o *Options) inPlace() error {
+	if o.InPlace == nil {
+		return nil
+	}
+	return o.InPlace()
 }
 
 // damage returns what stands for the entries first to last.

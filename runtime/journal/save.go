@@ -232,6 +232,9 @@ func (l *Log) openLocked(write bool) error {
 	if l.closed {
 		return cmp.Or(l.refused, os.ErrClosed)
 	}
+	if err := l.o.inPlace(); err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
 	f, err := l.o.disk.Open(l.path)
 	if write && errors.Is(err, fs.ErrNotExist) {
 		if f, err = l.o.disk.Create(l.path); err == nil {
@@ -385,6 +388,9 @@ func (l *Log) toSyncLocked() (file, error) {
 // was removed is made anew. Another one is used if it can be the same: it was
 // moved away and back, perhaps.
 func (l *Log) keepLocked() error {
+	if err := l.o.inPlace(); err != nil {
+		return err
+	}
 	switch l.file.Place() {
 	case nothing:
 		if err := l.replaceLocked(false); err != nil {
@@ -414,6 +420,9 @@ func (l *Log) replaceLocked(pack bool) error {
 
 // rewriteLocked puts another file in the place of the one that there is.
 func (l *Log) rewriteLocked(pack bool, write func(out *writer) error) error {
+	if err := l.o.inPlace(); err != nil {
+		return err
+	}
 	temp := tempPath(l.path)
 	f, err := l.o.disk.Create(temp)
 	if err != nil {
@@ -426,6 +435,9 @@ func (l *Log) rewriteLocked(pack bool, write func(out *writer) error) error {
 	}
 	if err == nil {
 		err = f.Sync()
+	}
+	if err == nil {
+		err = l.o.inPlace() // that took a while
 	}
 	if err == nil {
 		err = l.o.disk.Rename(temp, l.path)

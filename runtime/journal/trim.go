@@ -68,6 +68,9 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := l.o.inPlace(); err != nil {
+		return 0, err
+	}
 	temp := trimPath(l.path)
 	f, err := l.o.disk.Create(temp)
 	if err != nil {
@@ -96,6 +99,9 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	}
 	if err == nil {
 		err = more(l.size)
+	}
+	if err == nil {
+		err = l.o.inPlace() // that took a while
 	}
 	if err == nil {
 		err = l.o.disk.Rename(temp, l.path)

@@ -240,6 +240,9 @@ func (s *Session) replaceableBy(rec *record, last uint64) error {
 // admit makes s, whose files are in its stage, a session of the set, in the place of old
 // if that is not nil.
 func (set *Set) admit(s, old *Session, stage store) error {
+	if err := set.store.place(); err != nil {
+		return err
+	}
 	aside := ""
 	if old != nil {
 		old.mu.Lock()

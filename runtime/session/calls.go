@@ -276,7 +276,7 @@ func (s *Session) EndLostCalls() {
 		var x after
 		s.mu.Lock()
 		s.rec.Unsure, s.unsaved = false, s.unsaved || unsure
-		s.calls.open, s.calls.second, s.calls.exited = append(lost.open, s.calls.open...), lost.second, lost.exited
+		s.calls.open, s.calls.second, s.calls.exited, s.calls.inMiddle = append(lost.open, s.calls.open...), lost.second, lost.exited, lost.inMiddle
 		s.calls.compactions = append(lost.compactions, s.calls.compactions...)
 		s.failCallsLocked("the gateway was ended meanwhile", &x)
 		s.restSubagentsLocked()

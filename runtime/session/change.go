@@ -387,6 +387,7 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 		setup, chosen := rec.Setup, rec.choices
 		rec.Setup = c.in(setup)
 		for _, f := range gone {
+			s.setByLocked(s.askLocked(), f)
 			rec.forget(f)
 		}
 		return func(rec *record) { rec.Setup, rec.choices = setup, chosen }

@@ -86,12 +86,14 @@ func (set *Set) Create(p *agents.Process, result json.RawMessage, n New) *Sessio
 }
 
 // Finish sets what was asked for in the _meta of a session's creation by p, or has it set when the agent is started next,
-// if p has ended meanwhile. It returns what had no effect. The error is why the session must not be used.
+// if p has ended meanwhile, or the gateway ends. It returns what had no effect. The error is why the session must not be used.
 func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawMessage) ([]Unsupported, error) {
 	l, info := s.served(), p.Agent().Info()
 	s.mu.Lock()
 	now := s.rec
+	s.choosing++ // what the agent does not offer yet it is set to behind this
 	s.mu.Unlock()
+	defer s.EndChoosing()
 	if l != nil {
 		if err := unheld(now.permissionMode(), l.refusal(permissionMode)); err != nil {
 			return nil, err
@@ -112,7 +114,7 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 		}
 	}
 	more, err := s.carry(ctx, l, chosen, false)
-	if err != nil && p.Alive() {
+	if err != nil && p.Alive() && ctx.Err() == nil {
 		return nil, err
 	}
 	missing := append(c.missing, more...)
@@ -294,7 +296,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		read(s, kept)
 		bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
 		defer cancel()
-		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+		if res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
 			opened := s.openedBy(l, res, err) && err == nil
 			if opened {
 				s.bringIn(l)
@@ -303,7 +305,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 			if opened {
 				s.handle(event{kind: started, link: l, err: p.Cause()})
 			}
-		})
+		}); bounded.Err() != nil {
+			p.Retire() // what it shows and answers later is not for who opens the session next
+		}
 	}
 	if err != nil {
 		s.abandon(l)

@@ -30,6 +30,9 @@ const awayPrefix = ".deleted-"
 // putAway gives the folder of a session another name, and returns its path. A session without a folder may be
 // deleted, too.
 func (st store) putAway(id string) (away string, err error) {
+	if err := st.place(); err != nil {
+		return "", err // it may come back
+	}
 	away = filepath.Join(st.dir, awayPrefix+uuid.NewString())
 	if err := os.Rename(st.path(id), away); err != nil && st.holds(id) {
 		return "", err

@@ -20,7 +20,7 @@ const stopBound = 5 * time.Second
 type waiter struct {
 	needs agents.Needs
 	ctx   context.Context // of the client
-	ask   func(p *agents.Process, native string) (agents.Request, error)
+	ask   func(at At) (agents.Request, error)
 	ready func() // in place of ask, for who only wants the session to have the process
 	fail  func(err error)
 
@@ -123,6 +123,10 @@ func (s *Session) handleLocked(e event) {
 	before := s.m.hosting
 	for _, eff := range s.m.on(e) {
 		s.carryOutLocked(eff, e, &x)
+	}
+	if e.kind == bound && s.m.link == e.link {
+		s.openings++
+		e.link.opening = s.openings
 	}
 	if before != serving && s.m.hosting == serving {
 		s.carryLateLocked()
@@ -256,7 +260,7 @@ func (s *Session) runLocked(w *waiter, l *link, now bool, x *after) {
 		x.then(w.ready)
 	case now:
 		x.then(func() {
-			r, err := w.ask(l.p, l.nativeID())
+			r, err := w.ask(At{l})
 			if err != nil {
 				w.fail(err)
 				return
@@ -268,7 +272,7 @@ func (s *Session) runLocked(w *waiter, l *link, now bool, x *after) {
 			l.p.Call(ctx, r)
 		})
 	default:
-		r, err := w.ask(l.p, l.nativeID())
+		r, err := w.ask(At{l})
 		if err != nil {
 			x.then(func() { w.fail(err) })
 		} else if err = l.p.Post(r); err != nil {

@@ -31,7 +31,7 @@ var errGivenUp = errors.New("the session was closed while its agent started")
 // Request gives the process that serves the session what ask returns; a dormant one is given a process first. ask does
 // not wait, and takes no lock of the session. fail is called with its error, or why there is no process. While the agent is
 // slow to read it may wait, until ctx ends: that is the client's.
-func (s *Session) Request(ctx context.Context, n agents.Needs, ask func(p *agents.Process, native string) (agents.Request, error), fail func(err error)) {
+func (s *Session) Request(ctx context.Context, n agents.Needs, ask func(at At) (agents.Request, error), fail func(err error)) {
 	s.handle(event{kind: requested, req: &waiter{needs: n, ctx: ctx, ask: ask, fail: fail}})
 }
 
@@ -415,6 +415,9 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		}
 		s.mu.Unlock()
 		if !s.openedBy(l, res, nil) {
+			if p.Capabilities().Delete { // nothing is in it, and nobody knows its id
+				p.Tell(acp.MethodSessionDelete, sessionParams(l.native))
+			}
 			return
 		}
 		s.handle(event{kind: bound, attempt: attempt, link: l})
@@ -496,10 +499,14 @@ func (s *Session) adopt(l *link, continuity Continuity) {
 func (s *Session) release(l *link, goal life) {
 	ctx, cancel := agents.Within(s.set.o.Life, agentBound)
 	defer cancel()
-	var err error
+	var err, stays error
+	if goal == deleted { // what the gateway cannot delete its agent is not to delete
+		stays = s.set.store.place()
+	}
 	switch {
-	case goal != deleted && l.p.Capabilities().Close:
+	case (goal != deleted || stays != nil && l != nil) && l.p.Capabilities().Close:
 		_, err = l.p.Ask(ctx, acp.MethodSessionClose, sessionParams(l.native))
+	case stays != nil:
 	case goal == deleted && l == nil:
 		err = s.deleteDormant(nil)
 	case goal == deleted && l.p.Capabilities().Delete:
@@ -528,8 +535,8 @@ func (s *Session) release(l *link, goal life) {
 		l.p.Retire()
 	}
 	switch {
-	case goal != deleted:
-		err = nil
+	case goal != deleted || stays != nil:
+		err = stays
 	case !keptBack(err):
 		err = s.putAway()
 	}

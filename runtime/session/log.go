@@ -131,7 +131,10 @@ func (s *Session) openLog() (*journal.Log, error) {
 		return l, nil
 	}
 	s.set.store.opened(s.id) // it has a record, or is opened anew
-	err := s.noteMaking()
+	err := s.set.store.place()
+	if err == nil {
+		err = s.noteMaking()
+	}
 	var l *journal.Log
 	if err == nil {
 		l, err = journal.Open(s.set.store.logPath(s.id), s.logOptions())
@@ -156,7 +159,7 @@ func (s *Session) openLog() (*journal.Log, error) {
 func (s *Session) logOptions() journal.Options {
 	o := journal.Options{
 		Stats: &s.set.counts, Budget: s.set.budget, Opened: s.set.opened, Old: s.set.store.oldLogPath(s.id), Damage: s.damaged, Blocks: blocksOf, Echo: s.echo, Trouble: s.logTrouble,
-		Reached: s.reached, Bound: s.bound, Held: s.Held(), ReservedMore: func() { s.set.o.Tasks.Go(func() { _ = s.noteEnd() }) }, About: s.aboutLog,
+		Reached: s.reached, Bound: s.bound, Held: s.Held(), InPlace: s.set.store.place, ReservedMore: func() { s.set.o.Tasks.Go(func() { _ = s.noteEnd() }) }, About: s.aboutLog,
 	}
 	if s.set.store.dir == "" {
 		o.Memory = 64 << 20 // it is all there is

@@ -74,6 +74,8 @@ type Session struct {
 	traced     bool               // calls, m and notedAlone know all that is open in the log
 	cost       cost
 	said       said               // of its settings, by the agent
+	setBy      map[string]uint64  // by field: the newest request by which it is set, see askLocked; at most maxSaid
+	openings   uint64             // counts the links that it has had
 	choosing   int                // requests of clients that set something and that the agent has not answered
 	lookAgain  chan struct{}      // closed when awaitChoices is to look again; nil while nobody waits for it
 	gone       chan struct{}      // closed when it was deleted
@@ -282,6 +284,7 @@ type link struct {
 	s         *Session
 	p         *agents.Process
 	native    string              // the agent's own id of the session
+	opening   uint64              // which opening of the session it is; s.mu guards it
 	replaying bool                // what the agent shows, the log has; s.mu guards it
 	replayed  bool                // it has shown something of the conversation meanwhile; likewise
 	merge     *merge              // compares the two; nil when nobody does; likewise
@@ -315,8 +318,28 @@ func (l *link) nativeID() string {
 	return ""
 }
 
-// is reports whether it is the process that has the session under the native id, as nativeID says it.
-func (l *link) is(p *agents.Process, native string) bool { return l.p == p && l.nativeID() == native }
+// At is where a session is open at an agent. Each opening is another one, also at the same process under the same id. The zero value is nowhere.
+type At struct{ link *link }
+
+// Process returns the process; nil for nowhere.
+func (at At) Process() *agents.Process {
+	if at.link == nil {
+		return nil
+	}
+	return at.link.p
+}
+
+// Native returns the session's id there, "" when it is the gateway's own.
+func (at At) Native() string { return at.link.nativeID() }
+
+// newestLocked reports whether the session was not opened anew since.
+func (at At) newestLocked(s *Session) bool { return at.link != nil && at.link.opening == s.openings }
+
+// servesLocked reports whether the process serves the session now.
+func (l *link) servesLocked() bool { return l.s.m.link == l && l.s.m.hosting == serving }
+
+// worksLocked is servesLocked, or reports whether the session is being opened there: not whether it was closed, or given back.
+func (l *link) worksLocked() bool { return l.s.m.link == l && l.s.m.hosting != releasing }
 
 // Flush implements [agents.Receiver]. While the disk takes nothing, the agent
 // waits.

@@ -377,6 +377,9 @@ func (set *Set) ReserveFor(native string) (id string) {
 // files were brought back since. It is nil when there are no such files, or none that say whose they are. The
 // error is why it cannot be read.
 func (set *Set) Reread(id string) (*Session, error) {
+	if err := set.store.place(); err != nil {
+		return nil, err
+	}
 	if !set.store.holds(id) || !set.Reserve(id, false) {
 		return nil, nil
 	}

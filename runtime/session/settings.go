@@ -160,7 +160,7 @@ func (s *Session) unsetRefused(l *link) {
 }
 
 // setOption sets the session's option of a category and returns why it could
-// not. Without a process, or where that has ended, it is set when the agent is started next.
+// not. Without a process, or where that has ended, or the session was closed there meanwhile, it is set when the agent is started next.
 func (s *Session) setOption(ctx context.Context, l *link, category, wish string) (reason string) {
 	s.mu.Lock()
 	rec := s.rec
@@ -180,41 +180,53 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 	// answered for too long, whose process takes no more.
 	is := category != "mode" && l != nil && l.options && l.p.Takes() && bytes.Equal(currentValue(rec.ConfigOptions, c.option), c.value)
 	if l != nil && !is {
-		if _, err := s.setAt(ctx, l, c, false); err == nil || refusedBy(err) != nil || l.p.Alive() {
+		_, err := s.setAt(ctx, l, c, false)
+		if err == nil {
+			return ""
+		}
+		s.mu.Lock()
+		works := l.worksLocked()
+		s.mu.Unlock()
+		if works && (refusedBy(err) != nil || l.p.Alive()) {
 			return reasonOf(err)
 		}
 	}
 	return reasonOf(s.edit(func(rec *record) func(*record) {
 		was := rec.choices
-		rec.choose(c)
+		s.chooseLocked(s.askLocked(), c)
 		return func(rec *record) { rec.choices = was }
 	}))
 }
 
 // setAt has the agent set to what is chosen, which is remembered then. The error is why it is not, or not for the next one. late is for what
-// is chosen already: where somebody has chosen something else meanwhile, that counts, and it is over.
+// is chosen already, and is shown when the agent takes it: where somebody has chosen something else meanwhile, that counts, and it is over.
 func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over bool, _ error) {
 	bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 	defer cancel()
 	s.mu.Lock()
-	before := s.said.n
+	asked := s.askLocked()
 	s.mu.Unlock()
-	kept, gaveUp, instead := make(chan error, 1), false, false // the last two are guarded by s.mu
+	kept, taken, gaveUp, instead := make(chan error, 1), false, false, false // the last three are guarded by s.mu
+	show := func() {}
 	_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
 		if err != nil {
 			return
 		}
 		s.mu.Lock()
-		now, was := c, s.rec.choices
 		instead = late && !s.rec.chooses(c)
-		if s.m.link == l {
-			now = s.setLocked(before, c, res)
-		}
-		switch {
-		case instead:
-			kept <- nil
-		case !gaveUp || s.m.link == l: // what the agent has taken counts, also when it was given up
-			s.rec.choose(now)
+		if taken = true; gaveUp {
+			s.takenLateLocked(l, asked, c, res, instead)
+		} else {
+			now, was, modes, options := c, s.rec.choices, s.rec.Modes, s.rec.ConfigOptions
+			if s.m.link == l {
+				now = s.setLocked(asked, c, res)
+			}
+			if late && s.setSinceLocked(modes, options) {
+				show = func() { s.showSettings(modes, options) }
+			}
+			if !instead {
+				s.chooseLocked(asked, now)
+			}
 			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
 				kept <- nil
 			} else {
@@ -226,13 +238,16 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 	})
 	if err != nil {
 		s.mu.Lock()
-		gaveUp = true
+		gaveUp = !taken // in that moment
 		s.mu.Unlock()
-		return false, err
+		if gaveUp {
+			return false, err
+		}
 	}
 	if err = <-kept; err != nil {
 		return false, unkept(err)
 	}
+	show()
 	return instead, nil
 }
 
@@ -250,14 +265,14 @@ func unkept(err error) error {
 	return problem.Wrap(problem.Unavailable, err, "the agent has taken it, and the gateway cannot keep it: ask for it again when it can")
 }
 
-// setLocked notes what the agent has answered to what it was set to, since it had said before things, and returns what it is now. It is called
+// setLocked notes what the agent has answered to what it was set to by the request of a number, and returns what it is now. It is called
 // on the reader. An agent may change the same by itself in that moment: one that has said what was set since before, as most do, has said
 // last how it is now.
-func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) choice {
+func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choice {
 	s.unsaved = true
 	options, _ := rawjson.Member(result, "configOptions")
 	switch {
-	case c.option != "" && s.said.since(before, c.option, c.value):
+	case c.option != "" && s.said.since(asked, c.option, c.value):
 		if now := currentValue(s.rec.ConfigOptions, c.option); now != nil {
 			c.value = bytes.Clone(now)
 		}
@@ -277,7 +292,7 @@ func (s *Session) setLocked(before uint64, c choice, result json.RawMessage) cho
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.option("mode"):
 		s.rec.noteMode(textOf(c.value))
 	case c.method != acp.MethodSessionSetMode || c.id == "" || len(s.rec.Modes) == 0:
-	case s.said.since(before, "", c.value):
+	case s.said.since(asked, "", c.value):
 		c.id = rawjson.MemberString(s.rec.Modes, "currentModeId")
 	default:
 		s.said.forget("")
@@ -302,20 +317,19 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 	if wish == "readonly" && mode == "" && !slices.Contains(info.Takes, permissionMode) {
 		// Nobody has chosen another mode, and the agent's is not known any more.
 		reason := s.permit(ctx, l, info, wish)
-		if err := cmp.Or(endedAt(l.p), unheld(wish, reason)); reason != "" && err != nil {
+		if err := cmp.Or(endedAt(l.p), context.Cause(ctx), unheld(wish, reason)); reason != "" && err != nil {
 			return err
 		}
 	}
 	missing, err := s.carry(ctx, l, list, false)
 	s.change(func(rec *record) { rec.Opening = rec.Opening && err != nil })
-	if err == nil {
-		s.tellUnsupported(missing)
-	}
+	s.tellUnsupported(missing)
 	return err
 }
 
 // carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
-// is in missing: what is invalid is chosen no more. Without a process there is nothing to do. The error is as that of chooseAgain. late is for an
+// is in missing: what is invalid is chosen no more. Without a process there is nothing to do, and no more where the session is closed there
+// meanwhile. The error is as that of chooseAgain, or why ctx has ended: the agent has refused nothing then. late is for an
 // agent that serves the session: clients may choose meanwhile, and that counts for more.
 func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) (missing []Unsupported, err error) {
 	if l == nil {
@@ -327,6 +341,10 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		list = list[1:]
 		info := l.p.Agent().Info()
 		s.mu.Lock()
+		if !l.worksLocked() {
+			s.mu.Unlock()
+			return missing, endedAt(l.p)
+		}
 		if late && s.choosing > 1 { // the agent has been asked for it already: it goes on behind that, with what is chosen then
 			l.waiting = append(append(l.waiting, c), list...)
 			s.mu.Unlock()
@@ -375,12 +393,26 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		if ended := endedAt(l.p); ended != nil {
 			return nil, ended
 		}
-		if late && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return missing, context.Cause(ctx)
+		}
+		s.mu.Lock()
+		works, serves := l.worksLocked(), l.servesLocked()
+		s.mu.Unlock()
+		timedOut := problem.From(err).Kind == problem.Timeout
+		switch {
+		case !works: // its agent does not know the session any more
+			return missing, nil
+		case timedOut && !serves: // a start has no more time than that
+			return missing, err
 		}
 		s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
 		field, value, wish, offered := c.field(&rec), c.text(), rec.permissionMode(), rec.modes()
-		reason := "agent " + info.ID + " was started anew and refuses " + value + ": " + reasonOf(err)
+		does := "refuses "
+		if refusedBy(err) == nil {
+			does = "is not set to "
+		}
+		reason := "agent " + info.ID + " was started anew and " + does + value + ": " + reasonOf(err)
 		takes, stands := slices.Contains(info.Takes, permissionMode), info.ModeFor(wish, offered)
 		reads := field == "mode" && wish == "readonly" && !takes
 		there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
@@ -397,7 +429,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 		}
 		s.unset(field)
-		if late && problem.From(err).Kind == problem.Timeout { // it would be waited for as long for each; the next start tries the rest
+		if late && timedOut { // it would be waited for as long for each; the next start tries the rest
 			return missing, nil
 		}
 	}
@@ -416,14 +448,23 @@ func (s *Session) chosenInstead(c choice) []choice {
 func (s *Session) followsLocked() bool { return s.m.hosting == serving && !s.m.link.carrying }
 
 // carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
-// now. What somebody has chosen since counts for more.
+// now, or what it has left again. What somebody has chosen since counts for more.
 func (s *Session) carryLateLocked() {
 	l := s.m.link
-	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 || len(rawjson.Elements(s.rec.ConfigOptions)) == 0 {
+	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 {
 		return
 	}
-	list := slices.DeleteFunc(l.waiting, func(c choice) bool { return !s.rec.chooses(c) })
-	l.waiting = nil
+	var list, rest []choice
+	options := len(rawjson.Elements(s.rec.ConfigOptions)) > 0
+	for _, c := range l.waiting {
+		switch {
+		case !options && (c.option != "" || c.method == acp.MethodSessionSetMode && len(s.rec.Modes) == 0):
+			rest = append(rest, c)
+		case s.rec.chooses(c):
+			list = append(list, c)
+		}
+	}
+	l.waiting = rest
 	if len(list) == 0 {
 		return
 	}
@@ -470,12 +511,32 @@ func (w *said) forget(option string) {
 	maps.DeleteFunc(w.at, func(key string, _ uint64) bool { return strings.HasPrefix(key, option+"\x00") })
 }
 
+// askLocked returns the number of a request that sets something: what the agent says from now on has a higher one, and so have later requests.
+func (s *Session) askLocked() (asked uint64) {
+	s.said.n++
+	return s.said.n
+}
+
+// chooseLocked remembers what somebody has set by the request of a number.
+func (s *Session) chooseLocked(asked uint64, c choice) {
+	s.setByLocked(asked, c.field(&s.rec))
+	s.rec.choose(c)
+}
+
+// setByLocked notes by which request it is set, or given up, what a field asks for.
+func (s *Session) setByLocked(asked uint64, field string) {
+	if s.setBy == nil || len(s.setBy) >= maxSaid {
+		s.setBy = map[string]uint64{}
+	}
+	s.setBy[field] = max(s.setBy[field], asked)
+}
+
 // Choosing is called before the agent is asked for what a client sets, and is followed by Chose or EndChoosing. What it returns is for Chose.
-func (s *Session) Choosing() (before uint64) {
+func (s *Session) Choosing() (asked uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.choosing++
-	return s.said.n
+	return s.askLocked()
 }
 
 // EndChoosing says that the agent has not taken what a client has set. Chose does, too.
@@ -529,10 +590,10 @@ func (s *Session) awaitChoices(ctx context.Context) (asks bool, err error) {
 	return false, nil
 }
 
-// Chose notes what a client has set and the agent has taken, in a process that has the session as native, with what the agent has answered.
+// Chose notes what a client has set and the agent has taken, where the session was open then, with what the agent has answered.
 // told is called with that when a gateway that is killed would begin with the choice, or with
 // why it cannot be kept. It does not wait.
-func (s *Session) Chose(p *agents.Process, native string, before uint64, method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
+func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessage, res *acp.Message, told func(res *acp.Message, err error)) {
 	defer s.EndChoosing()
 	answer := res.Clone()
 	kept := func(err error) {
@@ -547,37 +608,68 @@ func (s *Session) Chose(p *agents.Process, native string, before uint64, method 
 	}
 	c := choiceOf(method, params)
 	s.mu.Lock()
-	if l := s.m.link; l != nil && !l.is(p, native) {
+	// A permissionMode that the session is about to be opened with was asked for since.
+	if !at.newestLocked(s) || s.rec.ModeOver && c.field(&s.rec) == "mode" {
 		s.mu.Unlock()
 		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
 		return
 	}
 	was := s.rec.choices
-	s.rec.choose(s.setLocked(before, c, res.Result()))
+	s.chooseLocked(asked, s.setLocked(asked, c, res.Result()))
 	s.chosenLocked(was, kept)
 	s.mu.Unlock()
 	s.saveSoon()
 }
 
-// ChoseLate is Chose for an answer that has come behind its time limit: whoever has set it was told that it was not taken, and is told now that it
-// was, as all are.
-func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, of Choice, res *acp.Message) {
+// ChoseLate is Chose for an answer that has come behind its time limit.
+func (s *Session) ChoseLate(at At, asked uint64, of Choice, res *acp.Message) {
 	c := of.choice
 	if c.method == acp.MethodSessionSetTitle { // the title is the gateway's
 		return
 	}
 	s.mu.Lock()
-	if l := s.m.link; l == nil || !l.is(p, native) {
-		s.mu.Unlock()
+	s.takenLateLocked(at.link, asked, c, res.Result(), false)
+	s.mu.Unlock()
+	s.saveSoon()
+}
+
+// takenLateLocked is what follows where an agent has taken what it was set to, by the request of a number, when nobody waited for that any more.
+// Whoever has set it was told that it was not taken, and is told now that it was, as all are. Where the agent serves the session there no more,
+// it counts for nothing: the session is opened with what was asked for since. Where that was asked of the same agent, as over says for who
+// knows, it is set to that again. It is followed by save.
+func (s *Session) takenLateLocked(l *link, asked uint64, c choice, res json.RawMessage, over bool) {
+	if !l.servesLocked() {
 		return
 	}
-	was, modes, options := s.rec.choices, s.rec.Modes, s.rec.ConfigOptions
-	s.rec.choose(s.setLocked(before, c, res.Result()))
+	was, modes, options, field := s.rec.choices, s.rec.Modes, s.rec.ConfigOptions, c.field(&s.rec)
+	over = over || s.setBy[field] > asked
+	now := s.setLocked(asked, c, bytes.Clone(res))
+	if over {
+		for _, c := range s.rec.list() {
+			if c.field(&s.rec) == field {
+				l.waiting = append(l.waiting, c)
+			}
+		}
+		s.carryLateLocked()
+	} else {
+		s.chooseLocked(asked, now)
+	}
 	s.chosenLocked(was, func(err error) {
-		if err != nil {
-			s.logger().Warn("an agent has taken late what it was set to", "method", c.method, "err", unkept(err))
+		s.showSettings(modes, options)
+		if err != nil && !over {
+			s.tellUnsupported([]Unsupported{{field, reasonOf(unkept(err))}})
 		}
 	})
+}
+
+// setSinceLocked reports whether the agent is set to something else since.
+func (s *Session) setSinceLocked(modes, options json.RawMessage) bool {
+	return !bytes.Equal(modes, s.rec.Modes) || !bytes.Equal(options, s.rec.ConfigOptions)
+}
+
+// showSettings shows everybody how the agent is set, as far as that is not as it was.
+func (s *Session) showSettings(modes, options json.RawMessage) {
+	s.mu.Lock()
 	if mode, _ := rawjson.Member(s.rec.Modes, "currentModeId"); !bytes.Equal(modes, s.rec.Modes) {
 		s.showLocked(rawjson.Object{}.String("sessionUpdate", "current_mode_update").Raw("currentModeId", mode).End())
 	}
@@ -586,7 +678,6 @@ func (s *Session) ChoseLate(p *agents.Process, native string, before uint64, of 
 	}
 	s.mu.Unlock()
 	s.Flush()
-	s.saveSoon()
 }
 
 // showLocked shows everybody an update that the agent might have said itself.

@@ -167,6 +167,9 @@ func (s *Session) inFolder(use func() error) error {
 	if over {
 		return notFound(s.id)
 	}
+	if err := s.set.store.place(); err != nil {
+		return err
+	}
 	return use()
 }
 
@@ -314,7 +317,7 @@ func (s *Session) Idle() (p *agents.Process, since awake.Moment, busy bool) {
 	}
 	p = s.m.link.p
 	caps := p.Capabilities()
-	busy = s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || s.m.alone || !caps.Resume && !caps.Load
+	busy = s.choosing > 0 || s.m.life != open || s.m.turn != nil || s.m.asks > 0 || s.m.calls > 0 || s.m.alone || !caps.Resume && !caps.Load
 	return p, awake.Moment(s.stirred.Load()), busy
 }
 
@@ -328,7 +331,19 @@ const (
 )
 
 // GiveBack gives the process of an idle session back, for one of the reasons.
-func (s *Session) GiveBack(reason string) { s.handle(event{kind: idle, by: reason}) }
+func (s *Session) GiveBack(reason string) { s.giveBack(event{kind: idle, by: reason}) }
+
+// giveBack is handle for the event idle. While the agent is being set to something, which has a time limit, nothing is done, unless the event
+// is for whatever goes on: an agent may not know any more what it is asked for behind the end of its side.
+func (s *Session) giveBack(e event) {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	if s.choosing > 0 && !e.now {
+		s.mu.Unlock()
+		return
+	}
+	s.handleLocked(e)
+}
 
 // tellReleased tells the clients that the session gives its process back. It is no event
 // of the session: with the next prompt there is another one.
@@ -378,7 +393,7 @@ func (s *Session) Tidy(b Bounds) {
 	}
 	s.mu.Unlock()
 	if reason == ReleasedBackground || reason != "" && !p.LeftRunning() {
-		s.handle(event{kind: idle, by: reason, now: reason == ReleasedBackground})
+		s.giveBack(event{kind: idle, by: reason, now: reason == ReleasedBackground})
 	}
 	if l := s.logp.Load(); l != nil && !busy && silent > logIdle {
 		l.Release(logIdle)

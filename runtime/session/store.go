@@ -36,7 +36,8 @@ const (
 	makingFile     = "making"    // beside what there is of a session until its client is told of it
 )
 
-// place says that the folder is not where it was: it was removed, or another one has its name. Files that are
+// place says that the folder is not where it was: it was removed, or another one has its name. Nothing is written, or looked for, by its
+// path then: that folder may be a copy that somebody wants to go on with. Files that are
 // open are written nevertheless, and nobody would ever find what is in them.
 func (st store) place() error {
 	if st.folder == nil {
@@ -97,6 +98,9 @@ func (st store) save(rec record, durable bool) (err error) {
 			err = fmt.Errorf("save session record: %w", err)
 		}
 	}()
+	if err := st.place(); err != nil {
+		return err
+	}
 	rec.Version = recordVersion
 	b, err := json.Marshal(rec)
 	if err != nil {
@@ -259,6 +263,9 @@ func (st store) note(id, name string) error {
 	if st.dir == "" {
 		return nil
 	}
+	if err := st.place(); err != nil {
+		return err
+	}
 	err := os.Mkdir(st.path(id), 0o700) // in the folder of all sessions, which is not made anew where it is gone
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		err = os.WriteFile(filepath.Join(st.path(id), name), nil, 0o600)
@@ -272,7 +279,7 @@ func (st store) note(id, name string) error {
 // opened notes that the log has all. It comes before the record: from a log without either the record is made again.
 // What cannot be removed is when the session is used again.
 func (st store) opened(id string) {
-	if st.dir != "" {
+	if st.dir != "" && st.place() == nil {
 		_ = os.Remove(filepath.Join(st.path(id), openingFile))
 	}
 }
@@ -282,6 +289,9 @@ func (st store) opened(id string) {
 func (st store) made(id string, durable bool) error {
 	if st.dir == "" {
 		return nil
+	}
+	if err := st.place(); err != nil {
+		return err
 	}
 	err := os.Remove(filepath.Join(st.path(id), makingFile))
 	if err == nil && durable {

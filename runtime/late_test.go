@@ -1,0 +1,514 @@
+package runtime
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+const setLimit = 10 * time.Second // for the agent of a slowSetting to answer
+
+// slowSetting is what optioned is, of a gateway whose agent has setLimit to answer. It is for the time of a synctest.
+func slowSetting(t *testing.T, dir string, info adapters.Info, options ...string) (*fakeAgent, *testClient) {
+	t.Helper()
+	a := &fakeAgent{id: "fake", info: info, caps: `{"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`, shared: make(chan sent, 64)}
+	a.byHand()
+	r := openRuntime(t, Options{DataDir: dir, Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+	tc := connect(t, r, "")
+	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+offeringOptions(options...)[1:])
+	tc.until(id)
+	return a, tc
+}
+
+// givesUp has a client set a mode by a request, or by a load, which the agent does not answer in time.
+func (tc *testClient) givesUp(a *fakeAgent, by, mode string) (unanswered sent) {
+	tc.t.Helper()
+	if by == acp.MethodSessionSetMode {
+		if e := tc.callErr(by, `{"sessionId":"n","modeId":"`+mode+`"}`); !strings.Contains(string(e.Data), `"status":504`) {
+			tc.t.Errorf("%v", e)
+		}
+		return a.nextOf(tc.t, acp.MethodSessionSetMode)
+	}
+	res := tc.call(by, loadOf("n", "/tmp", own(`"mode":"`+mode+`"`)))
+	if !strings.Contains(member(res, "unsupported"), "did not answer") {
+		tc.t.Errorf("the load says %s", res)
+	}
+	unanswered = a.nextOf(tc.t, acp.MethodSessionSetMode)
+	a.nextOf(tc.t, acp.MethodCancelRequest)
+	return unanswered
+}
+
+// shows returns what clients are shown of the mode and of what has no effect, when nothing happens any more by itself.
+func (tc *testClient) shows() (shown []string) {
+	tc.t.Helper()
+	synctest.Wait()
+	for len(tc.frames) > 0 {
+		m := tc.next()
+		switch string(m.UpdateKind()) {
+		case "current_mode_update":
+			shown = append(shown, rawjson.MemberString(m.Update(), "currentModeId"))
+		case "config_option_update":
+			shown = append(shown, "options")
+		case "session_info_update":
+			if missing, _ := rawjson.Member(m.Update(), "_meta", acp.MetaKey, "unsupported"); missing != nil {
+				shown = append(shown, string(missing))
+			}
+		}
+	}
+	return shown
+}
+
+// An answer that comes behind its time limit, when the session is to be opened anew with what was asked for since, counts for nothing.
+func TestChoose_AnsweredLateAsTheSessionIsOpenedAnew(t *testing.T) {
+	for _, by := range []string{acp.MethodSessionSetMode, acp.MethodSessionLoad} {
+		t.Run(by, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, tc := slowSetting(t, t.TempDir(), takesPermission)
+				late := tc.givesUp(a, by, "plan")
+				load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+				closing := a.nextOf(t, "session/close")
+				a.answer(late, `{}`)
+				a.answer(closing, `{}`)
+				opened := a.nextOf(t, "session/resume")
+				if got := given(opened, "_meta", acp.MetaKey, "permissionMode"); got != `"readonly"` {
+					t.Errorf("it is opened with %s", opened.m.Frame())
+				}
+				a.answer(opened, `{`+writeAndPlan+`}`)
+				for over := false; !over; {
+					select {
+					case m := <-a.shared:
+						t.Errorf("the agent is sent %s", m.m.Frame())
+						a.answer(m, `{}`)
+					case m := <-tc.frames:
+						over = m.IsResponse() && m.ID() == load
+					}
+				}
+				tc.ends(a)
+				if set := tc.startsWith(a, takesAll); len(set) > 0 {
+					t.Errorf("at the next start the agent is set to %q", set)
+				}
+			})
+		})
+	}
+}
+
+// An answer that comes behind its time limit, and behind that to what the agent was set to since, tells in which mode the agent is. It is
+// set to what counts again.
+func TestChoose_AnsweredLateBehindANewerOne(t *testing.T) {
+	for _, by := range []string{acp.MethodSessionSetMode, acp.MethodSessionLoad} {
+		t.Run(by, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+				late := tc.givesUp(a, by, "write")
+				load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+				a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+				if _, res := tc.until(load); res.Err() != nil {
+					t.Fatalf("%s", res.Frame())
+				}
+				a.answer(late, `{}`)
+				back := a.nextOf(t, "session/set_mode")
+				if given(back, "modeId") != `"plan"` {
+					t.Errorf("the agent is sent %s", back.m.Frame())
+				}
+				shown := tc.shows()
+				a.answer(back, `{}`)
+				if shown = append(shown, tc.shows()...); !slices.Equal(shown, []string{"write", "plan"}) {
+					t.Errorf("clients are shown %q", shown)
+				}
+				tc.ends(a)
+				if set := tc.startsWith(a, takesAll); strings.Join(set, " ") != `="plan"` {
+					t.Errorf("at the next start the agent is set to %q", set)
+				}
+			})
+		})
+	}
+}
+
+// What a load has set and the agent takes behind its time limit counts, and all are told.
+func TestLoad_SetsWhatIsTakenLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+		a.answer(tc.givesUp(a, acp.MethodSessionLoad, "plan"), `{}`)
+		if shown := tc.shows(); !slices.Equal(shown, []string{"plan"}) {
+			t.Errorf("clients are shown %q", shown)
+		}
+		tc.ends(a)
+		if set := tc.startsWith(a, takesAll); strings.Join(set, " ") != `="plan"` {
+			t.Errorf("at the next start the agent is set to %q", set)
+		}
+	})
+}
+
+// What the agent has taken behind the time limit, and the gateway cannot keep, clients are told so.
+func TestChoose_AnsweredLateAndNotKept(t *testing.T) {
+	for _, by := range []string{acp.MethodSessionSetMode, acp.MethodSessionLoad} {
+		t.Run(by, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				a, tc := slowSetting(t, dir, adapters.Info{})
+				late := tc.givesUp(a, by, "plan")
+				tc.shows()
+				inTheWay := filepath.Join(dir, "sessions", "n", "session.json.tmp")
+				if err := os.Mkdir(inTheWay, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(inTheWay, "x"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				a.answer(late, `{}`)
+				shown := tc.shows()
+				if len(shown) != 2 || shown[0] != "plan" || !strings.Contains(shown[1], "the gateway cannot keep it") {
+					t.Errorf("clients are shown %q", shown)
+				}
+				if err := os.RemoveAll(inTheWay); err != nil {
+					t.Fatal(err)
+				}
+				tc.ends(a)
+				if set := tc.startsWith(a, takesAll); len(set) > 0 {
+					t.Errorf("at the next start the agent is set to %q", set)
+				}
+			})
+		})
+	}
+}
+
+// An agent that is set late, when the session is closed, is asked for nothing more, and what it does not know any more is chosen nevertheless.
+func TestChoose_ClosedAsTheAgentIsSetLate(t *testing.T) {
+	for name, answer := range map[string]func(m sent){
+		"it has taken it": takesAll,
+		"it refuses it":   func(m sent) { refuseAs(m.to, m.m, acp.CodeInvalidParams, "there is no such session") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel, optionWeb)
+				tc.sets(a, "model", `"small"`, optionModel, optionWeb)
+				tc.sets(a, "web", "true", strings.Replace(optionModel, `"big"`, `"small"`, 1), optionWeb)
+				tc.ends(a)
+				tc.startsWith(a, takesAll)
+				tc.tells(a, optionModel, optionWeb)
+				set := a.nextOf(t, "session/set_config_option")
+				closed := tc.request("session/close", `{"sessionId":"n"}`)
+				closing := a.nextOf(t, "session/close")
+				answer(set)
+				synctest.Wait()
+				for len(a.shared) > 0 {
+					m := <-a.shared
+					t.Errorf("the agent is sent %s behind the close", m.m.Frame())
+					refuseAs(m.to, m.m, acp.CodeInvalidParams, "there is no such session")
+					synctest.Wait()
+				}
+				a.answer(closing, `{}`)
+				before, _ := tc.until(closed)
+				for _, m := range before {
+					if strings.Contains(string(m.Frame()), "unsupported") {
+						t.Errorf("clients are told %s", m.Frame())
+					}
+				}
+				tc.call("session/load", loadOf("n", "/tmp", ""))
+				if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != `"model"="small" "web"=true` {
+					t.Errorf("at the next start the agent is set to %q", set)
+				}
+			})
+		})
+	}
+}
+
+// A fork is set to what waits for the agent's options when it is made, also where they come in the moment in which that begins to wait.
+func TestFork_OptionsThatComeAsItIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"fork":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		waits := make(chan struct{})
+		logs := onLog(func(message string) {
+			if message != "agent did not take a choice again" {
+				return
+			}
+			a.conn().update("f", `{"sessionUpdate":"config_option_update","configOptions":[`+optionModel+`]}`)
+			synctest.Wait()
+			if len(a.shared) > 0 {
+				t.Error("the agent is set to it while it is set to the rest")
+			}
+			close(waits)
+		})
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", Logger: slog.New(logs)})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+offeringOptions(optionModel)[1:])
+		tc.until(id)
+		tc.sets(a, "model", `"small"`, optionModel)
+		id = tc.request("session/fork", `{"sessionId":"n"}`)
+		a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"f",`+offeringOptions()[1:])
+		<-waits
+		set := a.nextOf(t, "session/set_config_option")
+		if given(set, "value") != `"small"` || given(set, "sessionId") != `"f"` {
+			t.Errorf("the agent is sent %s", set.m.Frame())
+		}
+		takesAll(set)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("%s", res.Frame())
+		}
+	})
+}
+
+// onLog is a handler of a log that is told of each message.
+type onLog func(message string)
+
+func (f onLog) Enabled(context.Context, slog.Level) bool { return true }
+func (f onLog) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f onLog) WithGroup(string) slog.Handler            { return f }
+
+func (f onLog) Handle(_ context.Context, r slog.Record) error {
+	f(r.Message)
+	return nil
+}
+
+// A fork that is closed as it is set keeps what the agent was not asked for any more.
+func TestFork_ClosedAsItIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel)
+		tc.sets(a, "model", `"small"`, optionModel)
+		tc.sets(a, "", `"plan"`, strings.Replace(optionModel, `"big"`, `"small"`, 1))
+		id := tc.request("session/fork", `{"sessionId":"n"}`)
+		a.answer(a.nextOf(t, "session/fork"), `{"sessionId":"f",`+offeringOptions(optionModel)[1:])
+		set := a.nextOf(t, "session/set_config_option")
+		closed := tc.request("session/close", `{"sessionId":"f"}`)
+		closing := a.nextOf(t, "session/close")
+		refuseAs(set.to, set.m, acp.CodeInvalidParams, "there is no such session")
+		synctest.Wait()
+		a.answer(closing, `{}`)
+		answered := 0
+		for answered < 2 {
+			m := tc.next()
+			if m.IsResponse() && (m.ID() == id || m.ID() == closed) {
+				answered++
+				if m.Err() != nil || member(string(m.Result()), "unsupported") != "" {
+					t.Errorf("%s", m.Frame())
+				}
+			}
+		}
+		for len(a.shared) > 0 {
+			m := <-a.shared
+			t.Errorf("the agent is sent %s", m.m.Frame())
+		}
+		tc.call("session/load", loadOf("f", "/tmp", ""))
+		_, opened := tc.begins(t, a, "f")
+		a.answer(opened, offeringOptions(optionModel))
+		for _, want := range []string{`"small"`, `"plan"`} {
+			m := <-a.shared
+			if got := given(m, "value") + given(m, "modeId"); got != want {
+				t.Errorf("at the next start the agent is sent %s, want %s", m.m.Frame(), want)
+			}
+			takesAll(m)
+		}
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	})
+}
+
+// What a load asks for as the session is closed is chosen, and the agent is set to it when it is started next.
+func TestLoad_ClosedAsTheAgentIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel)
+		id := tc.request("session/load", loadOf("n", "/tmp", own(`"model":"small"`)))
+		set := a.nextOf(t, "session/set_config_option")
+		closed := tc.request("session/close", `{"sessionId":"n"}`)
+		closing := a.nextOf(t, "session/close")
+		refuseAs(set.to, set.m, acp.CodeInvalidParams, "there is no such session")
+		if _, res := tc.until(id); res.Err() != nil || member(string(res.Result()), "unsupported") != "" {
+			t.Errorf("%s", res.Frame())
+		}
+		a.answer(closing, `{}`)
+		tc.until(closed)
+		tc.call("session/load", loadOf("n", "/tmp", ""))
+		if set := tc.startsWith(a, takesAll, optionModel); strings.Join(set, " ") != `"model"="small"` {
+			t.Errorf("at the next start the agent is set to %q", set)
+		}
+	})
+}
+
+// A start that ends as the agent is set to what was chosen has failed: the agent has refused nothing, and the next start sets it to all.
+func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
+	for name, row := range map[string]struct {
+		close bool
+		why   string
+	}{
+		"it is given up":   {true, "is closed"},
+		"its time is over": {false, "did not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel, optionWeb)
+				tc.call("session/load", loadOf("n", "/tmp", own(`"title":"T"`)))
+				load := tc.request("session/load", loadOf("n", "/tmp", own(`"model":"small"`)))
+				takesAll(a.nextOf(t, "session/set_config_option"))
+				tc.until(load)
+				tc.sets(a, "web", "true", strings.Replace(optionModel, `"big"`, `"small"`, 1), optionWeb)
+				tc.ends(a)
+				id, opened := tc.begins(t, a, "n")
+				a.answer(opened, offeringOptions(optionModel, optionWeb))
+				a.nextOf(t, "session/set_config_option")
+				if row.close {
+					tc.request("session/close", `{"sessionId":"n"}`)
+				}
+				before, res := tc.until(id)
+				if !row.close && (res.Err() == nil || !strings.Contains(res.Err().Message, row.why)) {
+					t.Errorf("the prompt is answered with %s", res.Frame())
+				}
+				for _, m := range before {
+					if strings.Contains(string(m.Frame()), "unsupported") {
+						t.Errorf("clients are told %s", m.Frame())
+					}
+				}
+				if shown := tc.shows(); len(shown) > 0 {
+					t.Errorf("clients are shown %q", shown)
+				}
+				for len(a.shared) > 0 {
+					m := <-a.shared
+					if m.m.Method() == "session/close" {
+						a.answer(m, `{}`)
+					} else if m.m.Method() != acp.MethodCancelRequest {
+						t.Errorf("the agent is sent %s", m.m.Frame())
+					}
+				}
+				tc.call("session/load", loadOf("n", "/tmp", ""))
+				if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != `"model"="small" "web"=true` {
+					t.Errorf("at the next start the agent is set to %q", set)
+				}
+			})
+		})
+	}
+}
+
+// A process is not given back for its idleness while its agent is being set to something.
+func TestIdle_WhileTheAgentIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: time.Hour, IdleTimeout: time.Minute, MaxIdleProcesses: 1})
+		tc := connect(t, r, "")
+		for _, s := range []string{"n", "m"} {
+			id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+			a.answer(a.nextOf(t, "session/new"), `{"sessionId":"`+s+`",`+offeringOptions()[1:])
+			tc.until(id)
+		}
+		id := tc.request("session/set_mode", `{"sessionId":"n","modeId":"plan"}`)
+		set := a.nextOf(t, "session/set_mode")
+		time.Sleep(10 * time.Minute)
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+		synctest.Wait()
+		for len(a.shared) > 0 {
+			m := <-a.shared
+			t.Errorf("the agent is sent %s", m.m.Frame())
+		}
+		if i, err := r.Session("m"); err != nil || i.State != StateDormant {
+			t.Errorf("the other one is %s, %v", i.State, err)
+		}
+		a.answer(set, `{}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("%s", res.Frame())
+		}
+		time.Sleep(10 * time.Minute)
+		a.answer(a.nextOf(t, "session/close"), `{}`)
+	})
+}
+
+// A session that an agent makes behind the time limit is nobody's: the agent is to close and delete it.
+func TestNewSession_MadeLate(t *testing.T) {
+	for name, row := range map[string]struct{ method, params, asked string }{
+		"a new one":             {"session/new", `{"cwd":"/tmp","mcpServers":[]}`, "session/new"},
+		"a fork":                {"session/fork", `{"sessionId":"n"}`, "session/fork"},
+		"to ask for the models": {"_sandboxagent/session/list_models", `{}`, "session/new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{},"delete":{},"fork":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+				tc.until(id)
+				tc.callErr(row.method, row.params)
+				a.answer(a.nextOf(t, row.asked), `{"sessionId":"late"}`)
+				synctest.Wait()
+				var ends []string
+				for len(a.shared) > 0 {
+					if m := <-a.shared; m.m.IsRequest() {
+						ends = append(ends, m.m.Method()+" "+m.m.Session())
+						takesAll(m)
+					}
+				}
+				if !slices.Equal(ends, []string{"session/close late", "session/delete late"}) {
+					t.Errorf("the agent is asked for %q", ends)
+				}
+			})
+		})
+	}
+}
+
+// A session that an agent has begun anew behind the time limit of its start has nothing in it, and is deleted there.
+func TestLoad_BegunAnewLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"close":{},"delete":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+		tc.until(id)
+		tc.ends(a)
+		tc.callErr("session/prompt", prompt("n", "x"))
+		late := a.nextOf(t, "session/new")
+		a.nextOf(t, acp.MethodCancelRequest)
+		a.answer(late, `{"sessionId":"late"}`)
+		for _, method := range []string{"session/close", "session/delete"} {
+			m := a.nextOf(t, method)
+			if m.m.Session() != "late" {
+				t.Errorf("the agent is sent %s", m.m.Frame())
+			}
+			takesAll(m)
+		}
+	})
+}
+
+// What an agent shows and answers late of a session from elsewhere that was asked for in vain is not for who opens it next.
+func TestLoad_LateOfASessionFromElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		tc.callErr("session/load", loadOf("x", "/tmp", ""))
+		late := a.nextOf(t, "session/load")
+		a.nextOf(t, acp.MethodCancelRequest)
+		id := tc.request("session/load", loadOf("x", "/tmp", ""))
+		again := a.nextOf(t, "session/load")
+		late.to.chunk("x", "once")
+		takesAll(late)
+		synctest.Wait()
+		again.to.chunk("x", "once")
+		takesAll(again)
+		before, res := tc.until(id)
+		if res.Err() != nil || texts(before) != "once" {
+			t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
+		}
+		synctest.Wait()
+		for len(a.shared) > 0 {
+			if m := <-a.shared; m.to == again.to {
+				t.Errorf("the agent is sent %s", m.m.Frame())
+			} else {
+				takesAll(m)
+			}
+		}
+	})
+}
