@@ -279,7 +279,13 @@ func TestUntaken_WhatHasBegunGoesOn(t *testing.T) {
 		_, err := s.turns.Prompt(t.Context(), turn.Script[work]{
 			Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{})},
 			Gone: s.srv.ended, Log: s.log, Stop: s.stopTurn, End: s.tidy,
-			Begin: func(*turn.Waiting, *turn.Turn[work]) error {
+			Begin: func(_ *turn.Waiting, one *turn.Turn[work]) error {
+				begins("none")
+				s.settle(&turnInfo{ID: "none", Status: "failed"})
+				if one.Work.ids["none"] {
+					t.Error("what was over before codex was given the prompt is taken for its turn")
+				}
+				one.Work.given = true
 				begins("one")
 				s.asked(jsonrpc2.ID{Num: 1}, &question{Method: "item/tool/requestUserInput", Thread: s.thread, TurnID: "one"})
 				return errors.New("why")

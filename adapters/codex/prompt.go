@@ -54,7 +54,12 @@ func (s *session) begin(w *turn.Waiting, t *turn.Turn[work], p *call, prompt []s
 	// Not call: a prompt that was given up would be done all the same when codex goes on, and then once more.
 	ctx, given := w.Giving(cancelBound)
 	defer given()
-	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error { return s.srv.ask(ctx, p.method, p.params, &started) }); err != nil {
+	if err := s.a.conn.Give(string(s.id), s.srv.child.Process, func() error {
+		s.mu.Lock()
+		t.Work.given = true
+		s.mu.Unlock()
+		return s.srv.ask(ctx, p.method, p.params, &started)
+	}); err != nil {
 		if ctx.Err() != nil && s.hung() {
 			return s.srv.exit
 		}

@@ -454,6 +454,10 @@ func (t *fakeThread) settle(status string) bool {
 	f := t.f
 	if one := f.Prompt(t.token); one != nil {
 		one.Said = true
+	} else if status == "failed" && t.session != nil { // of a compaction codex does not say which turn it is: it may be this
+		for _, one := range f.Open(t.session) {
+			one.Refused = one.Refused || f.compacts[one.Token]
+		}
 	}
 	if t.aborted {
 		status = "interrupted"

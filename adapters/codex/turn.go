@@ -22,8 +22,9 @@ import (
 type work struct {
 	ids   map[string]bool // of its turn: a review has several
 	begun bool            // started is closed
-	// Which turn is the prompt's codex says in its answer. One that begins before that may be codex's own: begins are those, with
-	// their roots, and early their ends.
+	// Which turn is the prompt's codex says in its answer. One that begins before codex is given the prompt is its own, and one that
+	// begins before the answer may be: begins are those, with their roots, and early their ends.
+	given    bool
 	answered bool
 	begins   map[string]string
 	early    []ended
@@ -116,7 +117,7 @@ func (s *session) observe(e *event) {
 	switch {
 	case e.Method == "turn/started" && e.Turn != nil:
 		// It may come before the response to the prompt, which it answers then.
-		if t == nil {
+		if t == nil || !t.Work.given && !t.Work.answered {
 			s.turns.Own(e.Turn.ID)
 			return
 		}
