@@ -315,6 +315,28 @@ func TestUntaken_WhatHasBegunGoesOn(t *testing.T) {
 	})
 }
 
+// A compaction may be over, and codex do something by itself, before its answer is read: the next prompt waits for that.
+func TestKnown_WhatBeginsBehindACompaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := between(t, latecomer{}, scripted(func(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}))
+		r, err := s.turns.Prompt(t.Context(), turn.Script[work]{
+			Work: work{ids: map[string]bool{}, begins: map[string]string{}, started: make(chan struct{}), given: true, compacts: true},
+			Gone: s.srv.ended, Log: s.log, Stop: s.stopTurn, End: s.tidy,
+			Begin: func(_ *turn.Waiting, one *turn.Turn[work]) error {
+				s.observe(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "one"}})
+				s.observe(&event{Method: "item/started", Thread: s.thread, TurnID: "one", Item: &item{Type: "contextCompaction"}})
+				s.settle(&turnInfo{ID: "one", Status: "completed"})
+				s.observe(&event{Method: "turn/started", Thread: s.thread, Turn: &turnInfo{ID: "two"}})
+				s.known(one, "")
+				return nil
+			},
+		})
+		if err != nil || r.StopReason != schema.StopReasonEndTurn || s.turns.Owns("one") || !s.turns.Owns("two") {
+			t.Errorf("%+v, %v, and codex does by itself: one %t, two %t", r, err, s.turns.Owns("one"), s.turns.Owns("two"))
+		}
+	})
+}
+
 // The end of what codex does by itself, for which a prompt waits, is not the end of that prompt.
 func TestSettle_EndsNoPromptThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -291,6 +291,9 @@ func (f *pretender) answered(id string, line []byte) {
 			it.answered, it.allowed, it.cancel = true, said == "accept" || said == "acceptForSession", said == "cancel"
 			f.say(`{"method":"serverRequest/resolved","params":{"threadId":%q,"requestId":%s}}`, t.id, id)
 			if it.cancel && !t.aborted {
+				if one := f.Prompt(t.token); one != nil && it.token != t.token && t.session.Cancels > 0 {
+					one.Cancelled = true // it was put into a turn of codex's own, which somebody has ended
+				}
 				f.told(t)
 				t.aborted = true
 			}

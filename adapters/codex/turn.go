@@ -78,6 +78,11 @@ func (s *session) known(t *turn.Turn[work], id string) {
 		}
 		s.settleLocked(t, one)
 	}
+	if t.Work.over { // what has begun behind its end is not of it
+		for one := range t.Work.begins {
+			s.ownLocked(t, one)
+		}
+	}
 	t.Work.early = nil
 }
 
