@@ -38,7 +38,7 @@ func newWorld(t *testing.T) *world {
 		"ANTHROPIC_BASE_URL="+w.Model.URL, "ANTHROPIC_API_KEY=sk-ant-not-a-key",
 		"DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 	)
-	w.Env = append(w.Env, agentcache.BunEnv...)
+	w.Env = append(w.Env, agentcache.ClaudeEnv()...)
 	return &world{w}
 }
 

@@ -51,23 +51,24 @@ func (a *agent) Prompt(ctx context.Context, r *schema.PromptRequest) (*schema.Pr
 			}
 			return err
 		},
-		Untaken: func(*turn.Turn[work]) { s.goesOn() },
+		Untaken: s.goesOn,
 		Stop:    s.interrupt, Bound: cancelBound, Kill: func(*turn.Turn[work]) { s.halt() },
 		End: s.over,
 	})
 }
 
 // over ends what a turn has left.
-func (s *session) over(_ *turn.Turn[work], v turn.Verdict) turn.Verdict {
+func (s *session) over(t *turn.Turn[work], v turn.Verdict) turn.Verdict {
 	s.asks.AwaitWithdrawn() // those of its subagents
-	s.goesOn()
+	s.goesOn(t)
 	return v
 }
 
 // goesOn notes what the program still runs at the end of a turn: it began by itself before it had read the prompt.
-func (s *session) goesOn() {
+func (s *session) goesOn(t *turn.Turn[work]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t.Settle(turn.Verdict{}) // unless it has one
 	if s.runs {
 		s.turns.Own("")
 	}

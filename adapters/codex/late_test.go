@@ -291,12 +291,14 @@ func TestUntaken_WhatHasBegunGoesOn(t *testing.T) {
 				return errors.New("why")
 			},
 			Untaken: func(t *turn.Turn[work]) {
+				begins("short")
 				s.untaken(t)
+				s.settle(&turnInfo{ID: "short", Status: "completed"})
 				begins("two")
 			},
 		})
-		if err == nil || !s.turns.Owns("one") || !s.turns.Owns("two") {
-			t.Errorf("%v, and codex does by itself: one %t, two %t", err, s.turns.Owns("one"), s.turns.Owns("two"))
+		if err == nil || !s.turns.Owns("one") || !s.turns.Owns("two") || s.turns.Owns("short") {
+			t.Errorf("%v, and codex does by itself: one %t, two %t, short %t", err, s.turns.Owns("one"), s.turns.Owns("two"), s.turns.Owns("short"))
 		}
 		synctest.Wait()
 		asked := <-client.asked

@@ -98,6 +98,7 @@ func (s *session) ownLocked(t *turn.Turn[work], id string) {
 func (s *session) untaken(t *turn.Turn[work]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t.Settle(turn.Verdict{})
 	for id := range t.Work.begins {
 		s.ownLocked(t, id)
 	}

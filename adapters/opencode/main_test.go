@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 		"HTTPS_PROXY="+url, "HTTP_PROXY="+url, "NO_PROXY=127.0.0.1,localhost",
 		"https_proxy="+url, "http_proxy="+url, "no_proxy=127.0.0.1,localhost", "npm_config_registry=http://127.0.0.1:9/",
 	)
-	w.Env = append(w.Env, agentcache.BunEnv...)
+	w.Env = append(w.Env, agentcache.OpenCodeEnv()...)
 	w.Env = append(w.Env, "XAI_API_KEY="+sessionKey)
 	w.Program.Env = append(w.Program.Env, "GROQ_API_KEY="+gatewayKey)
 	o := &world{World: w}

@@ -77,7 +77,7 @@ var geminiAgent = realAgent{
 	packages: []string{"@google/gemini-cli@" + agentcache.Gemini},
 	file:     ".bin/gemini",
 	env: func(m *scriptedmodel.Model) []string {
-		return []string{"GEMINI_API_KEY=no-secret", "GOOGLE_GEMINI_BASE_URL=" + m.URL, "GEMINI_TELEMETRY_ENABLED=false"}
+		return []string{"GEMINI_API_KEY=no-secret", "GOOGLE_GEMINI_BASE_URL=" + m.URL, "GEMINI_TELEMETRY_ENABLED=false", "GEMINI_CLI_NO_RELAUNCH=true"}
 	},
 	files: func(*scriptedmodel.Model) map[string]string {
 		return map[string]string{".gemini/settings.json": `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`}
@@ -114,7 +114,7 @@ var qwenAgent = realAgent{
 	packages: []string{"@qwen-code/qwen-code@" + agentcache.Qwen},
 	file:     ".bin/qwen",
 	env: func(m *scriptedmodel.Model) []string {
-		return []string{"OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL=" + m.URL + "/v1", "OPENAI_MODEL=scripted-1"}
+		return []string{"OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL=" + m.URL + "/v1", "OPENAI_MODEL=scripted-1", "QWEN_CODE_NO_RELAUNCH=1"}
 	},
 	files: func(*scriptedmodel.Model) map[string]string {
 		return map[string]string{".qwen/settings.json": `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"shell":{"enableInteractiveShell":false}}}`}

@@ -56,7 +56,7 @@ var claude = bridged{
 	env: append([]string{
 		"IS_SANDBOX=", "ANTHROPIC_BASE_URL={model}", "ANTHROPIC_API_KEY=sk-ant-not-a-key",
 		"DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
-	}, agentcache.BunEnv...),
+	}, agentcache.ClaudeEnv()...),
 	own: map[string][]string{
 		"turns": {"calls end as they are ready", "image result", "retry is a thought without notices", "max turns", "a turn that nobody prompted"},
 		"asks": {
@@ -103,7 +103,7 @@ var opencode = bridged{
 	id:           "opencode",
 	keylessFiles: map[string]string{".config/opencode/opencode.json": `{"share": "disabled", "enabled_providers": ["anthropic"]}`},
 	program:      installed("opencode", agentcache.OpenCode),
-	env:          append([]string{"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH={home}/models.json"}, agentcache.BunEnv...),
+	env:          append([]string{"OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9/", "OPENCODE_MODELS_PATH={home}/models.json"}, agentcache.OpenCodeEnv()...),
 	files: map[string]string{"models.json": agentcache.OpenCodeModels, ".config/opencode/opencode.json": `{
 	"share": "disabled", "model": "scripted/large", "small_model": "scripted/small", "enabled_providers": ["scripted"],
 	"permission": {"bash": {"*": "allow", "touch *": "ask"}, "edit": {"*guarded*": "ask"}},

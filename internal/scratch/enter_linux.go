@@ -21,7 +21,7 @@ const least = 8 << 30
 // enough of it. Nothing is done where TMPDIR is set. Call it first: the program begins anew, as the same process. What is
 // mounted is seen by this program and its children alone, and goes with the last of them.
 func Enter() {
-	if os.Geteuid() != 0 || os.Getenv("TMPDIR") != "" || free() < least {
+	if os.Geteuid() != 0 || os.Getenv("TMPDIR") != "" || Free() < least {
 		return
 	}
 	fmt.Fprintln(os.Stderr, "temporary files stay on the disk:", enter())
@@ -39,7 +39,7 @@ func enter() error {
 	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep what is mounted from others: %w", err)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=1777,size=%d", free()/2)); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=1777,size=%d", Free()/2)); err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
 	}
 	if err := os.Setenv("TMPDIR", dir); err != nil {
@@ -48,8 +48,8 @@ func enter() error {
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// free returns how much memory can be had, in bytes, 0 when nobody says: of the machine, and of the container.
-func free() int64 {
+// Free returns how much memory can be had, in bytes, 0 when nobody says: of the machine, and of the container.
+func Free() int64 {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0

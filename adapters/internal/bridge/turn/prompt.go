@@ -25,8 +25,8 @@ type Script[W any] struct {
 
 	// Begin gives the agent the prompt. Its error ends the turn.
 	Begin func(w *Waiting, t *Turn[W]) error
-	// Untaken, which may be nil, is called when the agent was not given the prompt, or refused it. Current is nil by then: what began
-	// meanwhile the agent does by itself, as it does what begins from here on.
+	// Untaken, which may be nil, is called when the agent was not given the prompt, or refused it: what began meanwhile the agent
+	// does by itself. It settles the turn in one step with that, so that what begins from then on is not of it.
 	Untaken func(t *Turn[W])
 	// Stop tells the agent to end the turn. It runs beside the turn; its context
 	// ends with it.
@@ -87,7 +87,6 @@ func (ts *Turns[W]) run(w *Waiting, s *Script[W]) (Verdict, error) {
 		err = s.Begin(w, t)
 	}
 	if err != nil {
-		t.Settle(Verdict{})
 		if s.Untaken != nil {
 			s.Untaken(t)
 		}
