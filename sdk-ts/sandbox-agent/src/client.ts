@@ -593,11 +593,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#prompts.cancel(sessionId, this.#cancels(sessionId));
   }
 
-  /** What sends a cancel. */
+  /** What sends a cancel, of all or of some prompts alone. */
   #cancels(sessionId: string) {
     return async () => {
       const connection = await this.#connected(sessionId);
-      return (again: boolean) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
+      return (again: boolean, promptIds?: string[]) => connection.agent.notify("session/cancel", promptIds ? withMeta({ sessionId }, { promptIds }) : { sessionId }).then(() => true, async (error: unknown) => {
         if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
       });

@@ -75,13 +75,14 @@ interface KnownEnd {
   readonly how: "found" | "announced" | "told";
 }
 
-/** Resolves, when there is a connection, with what sends a cancel on it, and with `again` says false when that was lost. */
-type Connected = () => Promise<(again: boolean) => Promise<unknown>>;
+/** Resolves, when there is a connection, with what sends a cancel on it, of all or of some prompts alone, and with `again` says false when that was lost. */
+type Connected = () => Promise<(again: boolean, promptIds?: string[]) => Promise<unknown>>;
 
 /** A cancel until it is sent. */
 interface Cancel {
   readonly sessionId: string;
   readonly asked: readonly Prompt[]; // the prompts that it is to end
+  readonly alone: boolean; // and nothing else
   readonly done: Promise<void>;
 }
 
@@ -97,7 +98,8 @@ interface Prompt {
   gone?: boolean; // it was sent at least once
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
-  cancels: number; // sent behind it
+  cancels: number; // of all, sent behind it
+  alone: number; // cancels of it and what is behind it, sent behind it
   repeat?: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard?: boolean; // of version 1: its turn has had an update
@@ -136,7 +138,7 @@ export class Prompts {
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
       phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
-      from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
+      from: 0, floor: 0, cancels: 0, alone: 0, held: [], tell: () => {},
     };
     setDelivery(prompt, "open");
     this.#open.set(prompt.id, prompt);
@@ -172,7 +174,7 @@ export class Prompts {
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (!prompt) return;
-    if (this.#answerEnds && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
+    if (this.#answerEnds ? !prompt.heard && (result === undefined || metaOf(result).began === false) : result === undefined) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
@@ -299,7 +301,7 @@ export class Prompts {
 
   /**
    * Ends the session's prompts that were never sent, and sends a cancel behind the others, where it does not come before one of them.
-   * With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
+   * With `first` that is for this one and those of this client behind it: what is before it, or another client's, goes on.
    */
   async cancel(sessionId: string, connected: Connected, first?: Prompt): Promise<void> {
     const queue = this.#queue(sessionId);
@@ -310,13 +312,15 @@ export class Prompts {
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
     }
-    if (!first || first.gone) await this.#cancelBehind(sessionId, [...this.#queue(sessionId)], connected);
+    const asked = this.#queue(sessionId).slice(from);
+    if (!first || asked.length > 0) await this.#cancelBehind(sessionId, asked, connected, first !== undefined);
   }
 
-  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected): Promise<void> {
+  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, alone: boolean): Promise<void> {
     let over!: () => void;
-    const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
+    const cancel: Cancel = { sessionId, asked, alone, done: new Promise((resolve) => (over = resolve)) };
     this.#cancels.add(cancel);
+    const note = (by: 1 | -1, prompt: Prompt) => (alone ? (prompt.alone += by) : (prompt.cancels += by));
     try {
       for (let later = false; ; later = true) {
         await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
@@ -324,14 +328,14 @@ export class Prompts {
         if (later && asked.every((p) => p.phase === "over")) return; // it would end what is newer
         if (asked.some((p) => p.delivery === "open")) continue; // they went with a connection, and are sent again
         for (const prompt of asked) {
-          prompt.cancels++; // the connection may be lost before it is said to be sent
+          note(1, prompt); // the connection may be lost before it is said to be sent
           prompt.repeat = connected;
         }
         let sent: unknown = false;
         try {
-          if ((sent = await send(asked.length > 0)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
+          if ((sent = await send(asked.length > 0, alone ? asked.map((p) => p.id) : undefined)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
         } finally {
-          if (sent === false) for (const prompt of asked) prompt.cancels--;
+          if (sent === false) for (const prompt of asked) note(-1, prompt);
         }
       }
     } finally {
@@ -340,12 +344,12 @@ export class Prompts {
     }
   }
 
-  /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too. */
+  /** What the prompt is sent behind: an older prompt, and a cancel of all that came before it, which would end it, too. */
   #before(prompt: Prompt): Promise<void> | undefined {
     const queue = this.#queue(prompt.sessionId);
     const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.delivery !== "done");
     if (older || prompt.gone) return older?.delivered;
-    for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
+    for (const cancel of this.#cancels) if (!cancel.alone && cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
     return undefined;
   }
 
@@ -358,10 +362,12 @@ export class Prompts {
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
     setDelivery(prompt, "done");
-    if (!prompt.lost || !prompt.cancels || this.#sentBehind(prompt)) return;
     const queue = this.#queue(prompt.sessionId);
     const behind = queue.indexOf(prompt) + 1;
-    if (behind > 0) void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat!).catch(() => {}); // the next connection does it
+    if (!prompt.lost || behind === 0) return;
+    const again = (asked: Prompt[], alone: boolean) => void this.#cancelBehind(prompt.sessionId, asked, prompt.repeat!, alone).catch(() => {}); // the next connection does it
+    if (prompt.alone) again(queue.filter((p) => p.alone), true);
+    if (prompt.cancels && !this.#sentBehind(prompt)) again(queue.slice(0, behind), false);
   }
 
   #sentBehind(prompt: Prompt): boolean {
