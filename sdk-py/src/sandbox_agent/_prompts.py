@@ -306,7 +306,7 @@ class Prompts:
 
     def _answered(self, prompt: Prompt, result: Any) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
-        if (not prompt.heard and (result is None or meta_of(result).get("began") is False)) if self._version == 1 else result is None:
+        if not prompt.heard and (result is None or meta_of(result).get("began") is False):
             prompt.held = []  # of the turn that it waited for, which may go on
             self._leave(prompt)
             return

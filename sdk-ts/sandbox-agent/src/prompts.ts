@@ -78,11 +78,10 @@ interface KnownEnd {
 /** Resolves, when there is a connection, with what sends a cancel on it, of all or of some prompts alone, and with `again` says false when that was lost. */
 type Connected = () => Promise<(again: boolean, promptIds?: string[]) => Promise<unknown>>;
 
-/** A cancel until it is sent. */
+/** A cancel of all until it is sent. */
 interface Cancel {
   readonly sessionId: string;
   readonly asked: readonly Prompt[]; // the prompts that it is to end
-  readonly alone: boolean; // and nothing else
   readonly done: Promise<void>;
 }
 
@@ -98,8 +97,8 @@ interface Prompt {
   gone?: boolean; // it was sent at least once
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
-  cancels: number; // of all, sent behind it
-  alone: number; // cancels of it and what is behind it, sent behind it
+  cancels: number; // sent behind it
+  alone?: boolean; // they are for it, and what else they name
   repeat?: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard?: boolean; // of version 1: its turn has had an update
@@ -138,7 +137,7 @@ export class Prompts {
     const prompt: Prompt = {
       id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
       phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
-      from: 0, floor: 0, cancels: 0, alone: 0, held: [], tell: () => {},
+      from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
     setDelivery(prompt, "open");
     this.#open.set(prompt.id, prompt);
@@ -174,7 +173,7 @@ export class Prompts {
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (!prompt) return;
-    if (this.#answerEnds ? !prompt.heard && (result === undefined || metaOf(result).began === false) : result === undefined) {
+    if (!prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
@@ -308,19 +307,19 @@ export class Prompts {
     const from = first ? queue.indexOf(first) : 0;
     if (from < 0) return; // its end is here, if not yet handed on
     for (const prompt of queue.slice(from)) {
+      prompt.alone ||= !!first;
       if (prompt.gone) continue;
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
     }
     const asked = this.#queue(sessionId).slice(from);
-    if (!first || asked.length > 0) await this.#cancelBehind(sessionId, asked, connected, first !== undefined);
+    if (!first || asked.length > 0) await this.#cancelBehind(sessionId, asked, connected, first?.alone);
   }
 
-  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, alone: boolean): Promise<void> {
+  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, alone?: boolean): Promise<void> {
     let over!: () => void;
-    const cancel: Cancel = { sessionId, asked, alone, done: new Promise((resolve) => (over = resolve)) };
-    this.#cancels.add(cancel);
-    const note = (by: 1 | -1, prompt: Prompt) => (alone ? (prompt.alone += by) : (prompt.cancels += by));
+    const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
+    if (!alone) this.#cancels.add(cancel);
     try {
       for (let later = false; ; later = true) {
         await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
@@ -328,14 +327,14 @@ export class Prompts {
         if (later && asked.every((p) => p.phase === "over")) return; // it would end what is newer
         if (asked.some((p) => p.delivery === "open")) continue; // they went with a connection, and are sent again
         for (const prompt of asked) {
-          note(1, prompt); // the connection may be lost before it is said to be sent
+          prompt.cancels++; // the connection may be lost before it is said to be sent
           prompt.repeat = connected;
         }
         let sent: unknown = false;
         try {
           if ((sent = await send(asked.length > 0, alone ? asked.map((p) => p.id) : undefined)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
         } finally {
-          if (sent === false) for (const prompt of asked) note(-1, prompt);
+          if (sent === false) for (const prompt of asked) prompt.cancels--;
         }
       }
     } finally {
@@ -349,7 +348,7 @@ export class Prompts {
     const queue = this.#queue(prompt.sessionId);
     const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.delivery !== "done");
     if (older || prompt.gone) return older?.delivered;
-    for (const cancel of this.#cancels) if (!cancel.alone && cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
+    for (const cancel of this.#cancels) if (cancel.sessionId === prompt.sessionId && !cancel.asked.includes(prompt)) return cancel.done;
     return undefined;
   }
 
@@ -363,11 +362,8 @@ export class Prompts {
   #found(prompt: Prompt): void {
     setDelivery(prompt, "done");
     const queue = this.#queue(prompt.sessionId);
-    const behind = queue.indexOf(prompt) + 1;
-    if (!prompt.lost || behind === 0) return;
-    const again = (asked: Prompt[], alone: boolean) => void this.#cancelBehind(prompt.sessionId, asked, prompt.repeat!, alone).catch(() => {}); // the next connection does it
-    if (prompt.alone) again(queue.filter((p) => p.alone), true);
-    if (prompt.cancels && !this.#sentBehind(prompt)) again(queue.slice(0, behind), false);
+    const asked = prompt.alone ? queue.filter((p) => p.alone) : this.#sentBehind(prompt) ? [] : queue.slice(0, queue.indexOf(prompt) + 1);
+    if (prompt.lost && prompt.cancels && asked.includes(prompt)) void this.#cancelBehind(prompt.sessionId, asked, prompt.repeat!, prompt.alone).catch(() => {}); // the next connection does it
   }
 
   #sentBehind(prompt: Prompt): boolean {
