@@ -24,3 +24,28 @@ func TurnBegan(ended json.RawMessage) bool {
 	code, _ := rawjson.Member(ended, "error", "code")
 	return string(code) != strconv.FormatInt(CodeCancelled, 10)
 }
+
+// PromptIDs returns the prompts that a session/cancel is for alone, by the promptId in their _meta. named is false where it names none: then it is
+// for all that the session does.
+func PromptIDs(cancel *Message) (ids []string, named bool) {
+	list, named := rawjson.Member(cancel.Meta(), MetaKey, "promptIds")
+	for _, id := range rawjson.Elements(list) {
+		if id[0] == '"' {
+			ids = append(ids, rawjson.Unquote(id))
+		}
+	}
+	return ids, named
+}
+
+// CancelOf returns the session/cancel that is for these prompts of a session alone.
+func CancelOf(session string, ids []string) Message {
+	list := []byte{'['}
+	for i, id := range ids {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = rawjson.AppendQuoted(list, id)
+	}
+	only := rawjson.Object{}.Raw("promptIds", append(list, ']')).End()
+	return NewNotification(MethodSessionCancel, rawjson.Object{}.String("sessionId", session).Raw("_meta", rawjson.Object{}.Raw(MetaKey, only).End()).End())
+}

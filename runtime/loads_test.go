@@ -49,7 +49,11 @@ func TestLoad_WhatWaitsBehindIt(t *testing.T) {
 					t.Errorf("what is cancelled: %s", res.Frame())
 				}
 			}
-			three := other.request(acp.MethodSessionPrompt, prompt("theirs", "three"))
+			three, alone := other.request(acp.MethodSessionPrompt, prompt("theirs", "three")), tc.request(acp.MethodSessionPrompt, named("theirs", "four"))
+			tc.cancels("session/cancel", only("theirs", "four", ""))
+			if _, res := tc.until(alone); (res.Err() != nil) != (version == 2) || version == 1 && rawjson.MemberString(res.Result(), "stopReason") != "cancelled" {
+				t.Errorf("what is cancelled alone: %s", res.Frame())
+			}
 			close(slow.answer)
 			more.answer(more.nextOf(t, acp.MethodSessionLoad), `{}`)
 			p := more.nextOf(t, acp.MethodSessionPrompt)

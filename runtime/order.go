@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -30,15 +31,17 @@ type loads struct {
 // behind is what waits behind the loads of a session.
 type behind struct {
 	loads int        // under way
-	rest  []*waiting // at most maxBehind, and a cancel before them
+	rest  []*waiting // at most maxBehind, and a cancel of all before them
 	runs  bool       // one of rest is being run
 }
 
 // waiting is a message that waits.
 type waiting struct {
 	q      *viewer.Request // nil for a notification
+	id     string          // the promptId of a prompt, "" for none
 	size   int             // bytes of memory
 	cancel bool            // it waits only for what is being run
+	named  bool            // a cancel of some prompts alone
 	run    func()          // does not wait for the agent
 }
 
@@ -81,12 +84,15 @@ func (l *loads) runLocked(id string, b *behind) {
 	}
 }
 
+var errManyBehind = acp.Errorf(acp.CodeInternal, "%d messages wait for the session to be loaded already", maxBehind)
+
 // await keeps what f returns for when the session's loads that are under way have ended, and reports whether there are any. Without
 // them a load begins in that moment: of two that come together one finds what the other has changed. It is handled, and done is called,
-// which is nil for other messages. q is nil for a notification, size is what is held in memory.
-func (l *loads) await(id string, q *viewer.Request, size int, f func() (run func())) (waits bool, done func(), err error) {
+// which is nil for other messages. q is nil for a notification.
+func (l *loads) await(m *acp.Message, q *viewer.Request, f func() (run func())) (waits bool, done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	id, size := m.Session(), len(m.Frame())
 	b := l.of[id]
 	switch {
 	case b == nil && q != nil && opens(q.Method()):
@@ -94,17 +100,17 @@ func (l *loads) await(id string, q *viewer.Request, size int, f func() (run func
 	case b == nil:
 		return false, nil, nil
 	case len(b.rest) >= maxBehind:
-		return true, nil, acp.Errorf(acp.CodeInternal, "%d messages wait for the session to be loaded already", maxBehind)
+		return true, nil, errManyBehind
 	}
 	l.held.Count(size)
-	b.rest = append(b.rest, &waiting{q: q, size: size, run: f()})
+	b.rest = append(b.rest, &waiting{q: q, id: rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId"), size: size, run: f()})
 	return true, nil, nil
 }
 
 // takeLocked takes the requests that is picks out of what waits.
-func (l *loads) takeLocked(b *behind, is func(q *viewer.Request) bool) (taken []*viewer.Request) {
+func (l *loads) takeLocked(b *behind, is func(w *waiting) bool) (taken []*viewer.Request) {
 	b.rest = slices.DeleteFunc(b.rest, func(w *waiting) bool {
-		takes := w.q != nil && is(w.q)
+		takes := w.q != nil && is(w)
 		if takes {
 			l.held.Give(w.size)
 			taken = append(taken, w.q)
@@ -119,20 +125,30 @@ func (l *loads) withdraw(id string, q *viewer.Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.of[id]
-	return b != nil && len(l.takeLocked(b, func(waits *viewer.Request) bool { return waits == q })) > 0
+	return b != nil && len(l.takeLocked(b, func(w *waiting) bool { return w.q == q })) > 0
 }
 
 // cancel ends the prompts that wait as cancelled before they began, and runs what f returns before anything that waits: a cancel is for
-// what goes on, and for what was sent before it alone. It reports whether loads are under way; else nothing is done.
-func (l *loads) cancel(id string, f func() (run func())) bool {
+// what goes on, and for what was sent before it alone. One that names prompts is for those. It reports whether loads are under way; else
+// nothing is done. The error says why it cannot run: what waits has ended all the same.
+func (l *loads) cancel(m *acp.Message, f func() (run func())) (waits bool, err error) {
+	id := m.Session()
+	ids, named := acp.PromptIDs(m)
 	l.mu.Lock()
 	b := l.of[id]
 	if b == nil {
 		l.mu.Unlock()
-		return false
+		return false, nil
 	}
-	prompts := l.takeLocked(b, func(q *viewer.Request) bool { return q.Method() == acp.MethodSessionPrompt })
-	if len(b.rest) == 0 || !b.rest[0].cancel { // else one waits that is for the same
+	prompts := l.takeLocked(b, func(w *waiting) bool {
+		return w.q.Method() == acp.MethodSessionPrompt && (!named || w.id != "" && slices.Contains(ids, w.id))
+	})
+	switch {
+	case named && len(b.rest) >= maxBehind:
+		err = errManyBehind
+	case named:
+		b.rest = slices.Insert(b.rest, 0, &waiting{cancel: true, named: true, run: f()})
+	case len(b.rest) == 0 || !b.rest[0].cancel || b.rest[0].named: // else one waits that is for the same
 		b.rest = slices.Insert(b.rest, 0, &waiting{cancel: true, run: f()})
 	}
 	l.tasks.Go(func() { // behind it may be all of the rest, if the load ends meanwhile: who cancels does not wait for that
@@ -144,7 +160,7 @@ func (l *loads) cancel(id string, f func() (run func())) bool {
 	for _, q := range prompts {
 		q.Result(nil, session.UnbegunResult)
 	}
-	return true
+	return true, err
 }
 
 // opens reports whether a method opens a session.
@@ -173,7 +189,7 @@ func (c *Client) inOrder(ctx context.Context, q *viewer.Request, m *acp.Message,
 		handle(ctx, m)
 		return
 	}
-	waits, done, err := c.r.loads.await(m.Session(), q, len(m.Frame()), func() func() {
+	waits, done, err := c.r.loads.await(m, q, func() func() {
 		own, ctx := m.Clone(), c.behindLoads(ctx)
 		q.OnWithdraw(func(context.Context) {
 			if c.r.loads.withdraw(own.Session(), q) {
@@ -208,13 +224,14 @@ func (c *Client) tellInOrder(ctx context.Context, m *acp.Message) {
 		own, ctx := m.Clone(), c.behindLoads(ctx)
 		return func() { c.tell(ctx, &own) }
 	}
+	var waits bool
+	var err error
 	if m.Method() == acp.MethodSessionCancel {
-		if !c.r.loads.cancel(m.Session(), later) {
-			c.tell(ctx, m)
-		}
-		return
+		waits, err = c.r.loads.cancel(m, later)
+	} else {
+		waits, _, err = c.r.loads.await(m, nil, later)
 	}
-	switch waits, _, err := c.r.loads.await(m.Session(), nil, len(m.Frame()), later); {
+	switch {
 	case err != nil: // it has no answer
 		c.r.log.Warn("notification that cannot wait", "client", c.ID(), "session", m.Session(), "method", m.Method(), "err", err)
 	case !waits:

@@ -73,7 +73,8 @@ func (c *Client) notification(ctx context.Context, m *acp.Message) {
 func (c *Client) tell(ctx context.Context, m *acp.Message) {
 	s := c.r.sessions.Find(m.Session())
 	if s == nil && m.Method() == acp.MethodSessionCancel {
-		if parent := c.r.sessions.Parent(m.Session()); parent != nil {
+		_, named := acp.PromptIDs(m)
+		if parent := c.r.sessions.Parent(m.Session()); parent != nil && !named { // a subagent has no prompts
 			parent.CancelChild(ctx, m)
 			return
 		}

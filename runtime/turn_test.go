@@ -496,3 +496,103 @@ func TestTurn_DeafAgentsProcessEnds(t *testing.T) {
 		})
 	}
 }
+
+// named is a prompt with an id of its client's.
+func named(session, id string) string {
+	return fmt.Sprintf(`{"sessionId":%q,"prompt":[{"type":"text","text":%q}],"_meta":{"sandboxagent.dev":{"promptId":%q}}}`, session, id, id)
+}
+
+// only are the params of a cancel of prompts by their ids.
+func only(session string, ids ...string) string {
+	m := acp.CancelOf(session, ids)
+	return string(m.Params())
+}
+
+// A cancel that names prompts ends these, wherever they are, and nothing else: not the turn that they wait for, of whoever it is, nor
+// what waits with them, nor what runs when they are over.
+func TestTurn_CancelOfNamedPrompts(t *testing.T) {
+	t.Parallel()
+	for version, connect := range map[int]func(*testing.T, *Runtime, string) *testClient{1: connect, 2: connectTwo} {
+		a := &fakeAgent{}
+		r := newRuntime(t, t.TempDir(), a)
+		tc, other := connect(t, r, "{}"), connect(t, r, "{}")
+		s := tc.session()
+		never := func(id acp.ID) {
+			t.Helper()
+			_, res := tc.until(id)
+			if version == 1 && string(res.Result()) != `{"stopReason":"cancelled","_meta":{"sandboxagent.dev":{"began":false}}}` || version == 2 && (res.Err() == nil || res.Err().Code != acp.CodeCancelled) {
+				t.Errorf("version %d: %s", version, res.Frame())
+			}
+		}
+		running := func(id string) acp.Message {
+			t.Helper()
+			p := a.conn().next(t, "session/prompt")
+			if !strings.Contains(string(p.Params()), `"text":"`+id+`"`) {
+				t.Errorf("version %d: the agent has %s, want %s", version, p.Params(), id)
+			}
+			return p
+		}
+		other.request("session/prompt", named(s, "theirs"))
+		p := running("theirs")
+		one, two := tc.request("session/prompt", named(s, "one")), tc.request("session/prompt", named(s, "two"))
+		tc.request("session/prompt", prompt(s, "unnamed"))
+		tc.request("session/prompt", named(s, "três"))
+		tc.cancels("session/cancel", only(s))
+		tc.cancels("session/cancel", only(s, "", "unknown"))
+		tc.cancels("session/cancel", fmt.Sprintf(`{"sessionId":%q,"_meta":{"sandboxagent.dev":{"promptIds":"theirs"}}}`, s))
+		tc.cancels("session/cancel", only(s, "one", "two"))
+		never(one)
+		never(two)
+		a.conn().quiet(t, tc)
+		a.conn().result(p, `{"stopReason":"end_turn"}`)
+		a.conn().result(running("unnamed"), `{"stopReason":"end_turn"}`)
+		p = running("três")
+		tc.cancels("session/cancel", only(s, "theirs", "one")) // they are over
+		a.conn().quiet(t, tc)
+		tc.request("session/prompt", named(s, "behind"))
+		tc.cancels("session/cancel", fmt.Sprintf(`{"sessionId":%q,"_meta":{"sandboxagent.dev":{"promptIds":["tr\u00eas"]}}}`, s)) // as others write it
+		a.conn().next(t, "session/cancel")
+		a.conn().result(p, `{"stopReason":"cancelled"}`)
+		a.conn().result(running("behind"), `{"stopReason":"end_turn"}`)
+	}
+}
+
+// A cancel of named prompts answers what the turn asks people when that is theirs, and ends it while its process starts.
+func TestTurn_CancelOfNamedPrompts_AskedAndStarting(t *testing.T) {
+	a := &fakeAgent{caps: `{"loadSession":true}`}
+	r := newRuntime(t, t.TempDir(), a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	id := tc.request("session/prompt", named(s, "mine"))
+	p := a.conn().next(t, "session/prompt")
+	a.conn().send(`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"native-1","toolCall":{"toolCallId":"t"},"options":[{"optionId":"y","name":"Y","kind":"allow_once"}]}}`)
+	tc.nextOf("session/request_permission")
+	waits := tc.request("session/prompt", named(s, "waits"))
+	tc.cancels("session/cancel", only(s, "waits"))
+	tc.until(waits)
+	a.conn().quiet(t, tc)
+	tc.cancels("session/cancel", only(s, "mine"))
+	a.conn().next(t, "session/cancel")
+	if answer := a.conn().next(t, ""); !strings.Contains(string(answer.Result()), "cancelled") {
+		t.Errorf("the agent is answered %s", answer.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	tc.until(id)
+	a.conn().crash(errCrash)
+	tc.nextOf("_sandboxagent/session/ended")
+	id = tc.request("session/prompt", named(s, "starts"))
+	a.awaitOpened(t, 2)
+	load := a.conn().next(t, "session/load")
+	next := tc.request("session/prompt", named(s, "next"))
+	tc.cancels("session/cancel", only(s, "starts"))
+	if _, res := tc.until(id); rawjson.MemberString(res.Result(), "stopReason") != "cancelled" {
+		t.Errorf("%s", res.Frame())
+	}
+	a.conn().result(load, `{}`)
+	p = a.conn().next(t, "session/prompt")
+	if !strings.Contains(string(p.Params()), `"next"`) {
+		t.Errorf("the agent is given %s", p.Frame())
+	}
+	a.conn().result(p, `{"stopReason":"end_turn"}`)
+	tc.until(next)
+}

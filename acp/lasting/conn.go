@@ -133,6 +133,7 @@ type request struct {
 	name     string // of a prompt
 	after    uint64 // of a prompt: the session's newest event before it
 	cancel   bool   // of a prompt: a cancel was sent behind it, perhaps in vain
+	alone    bool   // of a prompt: so was one that is for it, and not for all of the session
 	from     uint64 // of one that replays: what is behind that event is wanted again
 	replay   replay // of such a request that was sent
 	told     bool   // of a prompt of version 1 that an earlier connection took: the news of its turn's end is its response
@@ -177,6 +178,7 @@ type turn struct {
 	after  uint64 // the session's newest event before that
 	n      int    // of its prompt
 	cancel bool   // one was sent behind it, perhaps in vain
+	alone  bool   // so was one that is for it, and not for all of the session
 	end    []byte // how it ended, as it was found, when that may be still on its way; else nil
 }
 

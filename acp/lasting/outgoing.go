@@ -195,7 +195,7 @@ func (c *Conn) next() (outgoing, bool) {
 			}
 			r.sent = true
 		case out.m.Method() == acp.MethodSessionCancel:
-			c.cancelsLocked(out.m.Session(), true)
+			c.cancelsLocked(&out.m, true)
 		case out.ask != nil:
 			out.m = renamed(out.m, out.ask.id)
 		case out.m.IsResponse() && c.offeredLocked(out.m.ID()):
@@ -235,7 +235,7 @@ func (c *Conn) putBack(out outgoing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if out.m.Method() == acp.MethodSessionCancel {
-		c.cancelsLocked(out.m.Session(), false) // it is sent in its place
+		c.cancelsLocked(&out.m, false) // it is sent in its place
 	}
 	c.queue = slices.Insert(c.queue, 0, out)
 }

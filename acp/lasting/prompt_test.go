@@ -409,3 +409,43 @@ func TestPrompt_CancelOfOneThatIsGivenUp(t *testing.T) {
 		_ = p.c.Close()
 	})
 }
+
+// A cancel of one prompt alone, which may be lost with its connection, is sent again behind that prompt, whatever was sent behind it, and
+// names what of its session goes on.
+func TestPrompt_CancelledAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newWire(), newWire()
+		p := pair{t: t, c: New(Options{Dial: dials(one, two)}), one: one}
+		attached(t, p.c, one)
+		for i, name := range []string{"first", "mine", "its", "behind"} {
+			p.sends(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":%q}}}}`, i+3, name)
+			one.takes(t, acp.MethodSessionPrompt)
+			if name == "its" {
+				cancel := acp.CancelOf("s", []string{"mine", "its", "unknown"})
+				p.sends("%s", cancel.Frame())
+				one.takes(t, acp.MethodSessionCancel)
+			}
+		}
+		one.breakRead()
+		one.breakWrite()
+		two.welcome(t)
+		two.reattached(t, `[]`)
+		for i := range 4 {
+			two.replies(t, "_sandboxagent/session/get", `{"state":"running"}`)
+			two.replies(t, "_sandboxagent/session/events", []string{
+				`{"events":[{"seq":5,"message":{"method":"session/prompt","params":{"_meta":{"sandboxagent.dev":{"promptId":"first"}}}}}],"hasMore":false}`,
+				`{"events":[],"hasMore":false}`,
+				`{"events":[{"seq":6,"message":{"method":"_sandboxagent/session/turn_ended","params":{"sessionId":"s","promptId":"its","result":{"stopReason":"cancelled"},"began":false}}}],"hasMore":false}`,
+				`{"events":[],"hasMore":false}`,
+			}[i])
+			if i == 1 || i == 3 { // they are nowhere
+				two.takes(t, acp.MethodSessionPrompt)
+			}
+		}
+		cancel := two.takes(t, acp.MethodSessionCancel)
+		if ids, named := acp.PromptIDs(&cancel); !named || fmt.Sprint(ids) != "[mine]" {
+			t.Errorf("the cancel is %s", cancel.Frame())
+		}
+		_ = p.c.Close()
+	})
+}

@@ -82,7 +82,7 @@ func (c *Conn) showsLocked(m *acp.Message) {
 func (c *Conn) beginsLocked(r *request, result []byte) {
 	_, begun := rawjson.Member(result, "messageId")
 	if s := c.sessions[r.session]; s != nil && c.two && begun && !r.over {
-		s.turn = turn{name: r.name, after: r.after, n: r.n, cancel: r.cancel}
+		s.turn = turn{name: r.name, after: r.after, n: r.n, cancel: r.cancel, alone: r.alone}
 	}
 }
 
@@ -164,22 +164,32 @@ func (c *Conn) findPrompt(live *link, session string, t turn, begun bool) (f pro
 	return f, failure, nil
 }
 
-// cancelsLocked notes that a cancel is sent behind the prompts of a session, or that it was not.
-func (c *Conn) cancelsLocked(session string, sent bool) {
-	for _, r := range c.requests {
-		if r.method == acp.MethodSessionPrompt && r.session == session && r.sent {
-			r.cancel = sent
+// cancelsLocked notes that a cancel is sent behind the prompts of its session that it is for, or that it was not.
+func (c *Conn) cancelsLocked(m *acp.Message, sent bool) {
+	ids, named := acp.PromptIDs(m)
+	note := func(name string, cancel, alone *bool) {
+		switch {
+		case !named:
+			*cancel = sent
+		case slices.Contains(ids, name):
+			*alone = sent
 		}
 	}
-	if s := c.sessions[session]; s != nil && s.turn.name != "" {
-		s.turn.cancel = sent
+	for _, r := range c.requests {
+		if r.method == acp.MethodSessionPrompt && r.session == m.Session() && r.sent {
+			note(r.name, &r.cancel, &r.alone)
+		}
+	}
+	if s := c.sessions[m.Session()]; s != nil && s.turn.name != "" {
+		note(s.turn.name, &s.turn.cancel, &s.turn.alone)
 	}
 }
 
 // lastPrompts are the newest of the client's prompts, by session.
 type lastPrompts map[string]struct {
 	n      int
-	cancel bool // it goes on, and a cancel was sent behind it, perhaps in vain
+	cancel bool     // it goes on, and a cancel was sent behind it, perhaps in vain
+	alone  []string // of all that go on: those that were cancelled alone, perhaps in vain
 }
 
 func (l lastPrompts) note(session string, n int, cancel bool) {
@@ -189,14 +199,25 @@ func (l lastPrompts) note(session string, n int, cancel bool) {
 	}
 }
 
+// noteAlone notes a prompt that goes on, and for which alone a cancel was sent.
+func (l lastPrompts) noteAlone(session, name string) {
+	p := l[session]
+	p.alone = append(p.alone, name)
+	l[session] = p
+}
+
 // cancelAgain sends the cancels that may have gone with a connection, when all prompts are on their way again. One
-// that is not behind the last of its session would end that, too, and is lost.
+// of all that is not behind the last of its session would end that, too, and is lost.
 func (l lastPrompts) cancelAgain(c *Conn, live *link) error {
 	for _, id := range slices.Sorted(maps.Keys(l)) {
-		if !l[id].cancel {
+		m := acp.CancelOf(id, l[id].alone)
+		switch {
+		case l[id].cancel:
+			m = acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", id).End())
+		case len(l[id].alone) == 0:
 			continue
 		}
-		if err := c.behind(live, outgoing{m: acp.NewNotification(acp.MethodSessionCancel, rawjson.Object{}.String("sessionId", id).End())}); err != nil {
+		if err := c.behind(live, outgoing{m: m}); err != nil {
 			return err
 		}
 	}
@@ -222,15 +243,19 @@ func (c *Conn) sentBehindLocked(session string, n int) bool {
 // recoverPrompt finds out what became of a prompt that was not answered.
 func (c *Conn) recoverPrompt(live *link, r *request, last lastPrompts) error {
 	on, err := c.recovered(live, r)
-	last.note(r.session, r.n, on && c.cancels(r))
+	cancel, alone := c.cancels(r)
+	last.note(r.session, r.n, on && cancel)
+	if on && alone {
+		last.noteAlone(r.session, r.name)
+	}
 	return err
 }
 
-// cancels reports whether a cancel was sent behind the prompt.
-func (c *Conn) cancels(r *request) bool {
+// cancels reports whether a cancel of all was sent behind the prompt, and one of it alone.
+func (c *Conn) cancels(r *request) (all, alone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return r.cancel
+	return r.cancel, r.alone
 }
 
 // recovered is recoverPrompt for one prompt. It reports whether the prompt goes on.
@@ -253,6 +278,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		}
 	}
 	c.mu.Unlock()
+	cancelled, _ := c.cancels(r)
 	switch {
 	case err != nil:
 		return false, err
@@ -276,7 +302,7 @@ func (c *Conn) recovered(live *link, r *request) (on bool, err error) {
 		if !comes {
 			c.answer(outcome(r.id, f.end))
 		}
-	case f.begun == 0 && !f.active && c.cancels(r) && c.sentBehind(r.session, r.n):
+	case f.begun == 0 && !f.active && cancelled && c.sentBehind(r.session, r.n):
 		// It is not there, nor does it wait for a turn. Sent now nobody could cancel it without what is behind it.
 		if c.isTwo() {
 			c.answer(acp.NewError(r.id, errCancelled))
@@ -298,7 +324,7 @@ func (c *Conn) hasBegun(r *request, f promptFound) {
 	s, deleted := c.sessions[r.session], r.deleted
 	comes := c.comesLocked(r.session, f.ended)
 	if s != nil && (f.end == nil || comes) {
-		s.turn = turn{r.name, r.after, r.n, r.cancel, f.end}
+		s.turn = turn{r.name, r.after, r.n, r.cancel, r.alone, f.end}
 	}
 	var ends []acp.Message
 	if f.end != nil && (deleted != nil || !comes && !r.over) {
@@ -347,6 +373,9 @@ func (c *Conn) recoverTurn(live *link, id string, last lastPrompts) error {
 	}
 	c.order.Unlock()
 	last.note(id, t.n, t.cancel && f.goesOn())
+	if t.alone && f.goesOn() {
+		last.noteAlone(id, t.name)
+	}
 	return nil
 }
 

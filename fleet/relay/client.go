@@ -564,10 +564,10 @@ func (c *Client) ask(q *viewer.Request, s *session, m *acp.Message, again uint64
 			q.Forward(nil, refused)
 			return nil
 		}
-		at, passed := c.sends(s, place)
-		if passed && m.Method() == acp.MethodSessionPrompt {
-			never := c.neverBegan()
-			q.Forward(nil, &never)
+		at, never := c.sends(s, place, m)
+		if never {
+			unbegun := c.neverBegan()
+			q.Forward(nil, &unbegun)
 			return nil
 		}
 		return at.call(q, m, func(res *acp.Message) {

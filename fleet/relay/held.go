@@ -27,6 +27,7 @@ type heldKind uint8
 const (
 	heldRequest heldKind = iota
 	heldCancel           // behind some requests
+	heldNamed            // behind some requests: a cancel of the prompts that were cancelled alone
 	heldOpening          // the hub's own request to open the session: its answer releases what is behind it
 )
 
@@ -35,6 +36,8 @@ const (
 	// not those that are asked once more: they were there before.
 	maxHeld      = 64
 	maxHeldBytes = maxOutBytes / 2
+	// Prompts that were cancelled alone. The oldest is forgotten: it is cancelled where it is, but no more when it is sent once more.
+	maxAlone = 2 * maxHeld
 
 	// What session.moving says beside the id of a move.
 	moveUnheard = "not heard yet"    // the hub is about to be asked whether the session is moved
@@ -175,13 +178,16 @@ func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint6
 func (s *session) passedLocked(at uint64) bool { return at < s.cancelled && s.cancelled < s.sent }
 
 // sends notes that what was asked at a place is sent, and returns to which node: where the session is now, which may have been
-// moved meanwhile. A prompt is not sent that was passed.
-func (c *Client) sends(s *session, at uint64) (to *line, passed bool) {
+// moved meanwhile. A prompt is not sent that was passed, or cancelled alone.
+func (c *Client) sends(s *session, at uint64, m *acp.Message) (to *line, never bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	passed = s.passedLocked(at)
+	if m.Method() == acp.MethodSessionPrompt {
+		id := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
+		never = s.passedLocked(at) || id != "" && slices.Contains(s.alone, id)
+	}
 	s.sent = max(s.sent, at)
-	return s.at(), passed
+	return s.at(), never
 }
 
 // neverBegan is the answer to a prompt that was cancelled before its node has taken it.
@@ -262,17 +268,22 @@ func (c *Client) whenSettled(q *viewer.Request, m *acp.Message, at place, left s
 	return nil
 }
 
-// holdLocked has something wait at its place. Of cancels one is enough behind each request.
+// holdLocked has something wait at its place. Of cancels of a kind one is enough behind each request.
 // Client.mu is held.
 func (s *session) holdLocked(h held) {
 	i := len(s.held)
 	for i > 0 && s.held[i-1].place > h.place {
 		i--
 	}
-	if h.kind != heldCancel || i == 0 || s.held[i-1].kind != heldCancel {
-		s.held = slices.Insert(s.held, i, h)
+	for j := i; j > 0 && cancels(h.kind) && cancels(s.held[j-1].kind); j-- {
+		if s.held[j-1].kind == h.kind {
+			return
+		}
 	}
+	s.held = slices.Insert(s.held, i, h)
 }
+
+func cancels(k heldKind) bool { return k == heldCancel || k == heldNamed }
 
 // cancelHeld sends a cancel behind the requests that wait in a session, or that are to be sent once more: what is sent now
 // comes before them.
@@ -284,10 +295,32 @@ func (c *Client) cancelHeld(m acp.Message) {
 		return
 	}
 	s.place++
+	if ids, named := acp.PromptIDs(&m); named {
+		c.holdNamedLocked(s, ids)
+		return
+	}
 	s.cancelled = s.place
 	if s.waiting > 0 {
 		c.holdCancelLocked(s, s.cancelled, m)
 	}
+}
+
+// holdNamedLocked has prompts be cancelled that are to be sent once more, and a cancel of them wait behind the requests, some of
+// which may be on their way. Client.mu is held.
+func (c *Client) holdNamedLocked(s *session, ids []string) {
+	s.alone = append(s.alone, ids...)
+	s.alone = slices.Clone(s.alone[max(0, len(s.alone)-maxAlone):])
+	if s.waiting == 0 {
+		return
+	}
+	s.holdLocked(held{heldNamed, s.place, 0, func(_ *sender, refused *acp.Message) {
+		c.mu.Lock()
+		m := acp.CancelOf(s.id, s.alone) // of one that is over it ends nothing
+		c.mu.Unlock()
+		if refused == nil {
+			s.at().tellNode(m)
+		}
+	}})
 }
 
 // holdCancelLocked has a cancel wait at a place. Client.mu is held.

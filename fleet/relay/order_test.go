@@ -399,3 +399,67 @@ func TestOrder_AskedBehindADetach(t *testing.T) {
 		})
 	}
 }
+
+// A cancel of prompts alone waits with them, ends nothing else, and is for them also where they are sent once more: then they have not begun.
+func TestMoved_CancelledAlone(t *testing.T) {
+	for name, held := range map[string]bool{"a prompt that waits": true, "a prompt that its node refuses": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				a := w.opens(e, "a", "s")
+				ask := func(id int) {
+					e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"p%d"}}}}`, id, id)
+				}
+				cancel := acp.CancelOf("s", []string{"p2"})
+				ask(1)
+				first := a.takes("session/prompt")
+				var second *acp.Message
+				if held {
+					w.g.Owned(stays("a", "b"))
+					synctest.Wait()
+					ask(2)
+				} else {
+					ask(2)
+					second = a.takes("session/prompt")
+				}
+				e.send("%s", cancel.Frame())
+				e.send("%s", cancel.Frame())
+				ask(3)
+				for range 2 {
+					if m := a.takes("session/cancel"); string(m.Frame()) != string(cancel.Frame()) {
+						t.Errorf("the node was sent %s", m.Frame())
+					}
+				}
+				if held {
+					a.refuses(first, "b")
+				} else {
+					third := a.takes("session/prompt")
+					w.g.Owned(stays("a", "b"))
+					synctest.Wait()
+					for _, m := range []*acp.Message{first, second, third} {
+						a.refuses(m, "b")
+					}
+				}
+				w.g.Owned(went("a", "b", 0, 0))
+				a.takes(methodDetach)
+				b := w.dialed("b")
+				b.resumed()
+				for i, want := range []string{"p1", "p3"} {
+					m := b.takes("session/prompt")
+					if id := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId"); id != want {
+						t.Errorf("the other node was sent %s, want %s", id, want)
+					}
+					b.answers(m, `{"stopReason":"end_turn"}`)
+					if i == 0 && held { // it may have been on its way
+						b.takes("session/cancel")
+					}
+				}
+				b.takesNothing()
+				if got := fmt.Sprint(e.got()); !strings.HasSuffix(got, "1 ok 2 ok 3 ok]") && !strings.HasSuffix(got, "2 ok 1 ok 3 ok]") {
+					t.Errorf("the client was given %s", got)
+				}
+			})
+		})
+	}
+}

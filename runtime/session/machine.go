@@ -50,7 +50,8 @@ import (
 //	request   run, or waits for a process       refused          refused
 //	cancel    queue and waiting turn over;      the same         -
 //	          running: the agent is told, what
-//	          it asks people is answered
+//	          it asks people is answered; with
+//	          names: of these prompts alone
 //	bound     link is the one being opened      the same         -
 //	started   turn and requests go on;          releasing        -
 //	          lost meanwhile: as untaken
@@ -163,6 +164,7 @@ type event struct {
 	done    stopDone     // stopped
 	copy    *copying     // stopped, by a copy that is made; copied
 	pause   *pause       // paused, resumed
+	names   []string     // cancelled: the prompts that it is for alone; nil for all that goes on
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 }
 
@@ -222,10 +224,15 @@ func (m *machine) on(e event) []effect {
 	case requested:
 		m.request(e.req)
 	case cancelled:
-		if !e.now {
+		switch {
+		case e.names != nil:
+			m.cancelNamed(e.names)
+		case e.now:
+			m.cancel()
+		default:
 			m.emptyQueue()
+			m.cancel()
 		}
-		m.cancel()
 	case withdrawn:
 		m.withdraw(e.turn)
 	case bound:
@@ -531,6 +538,24 @@ func (m *machine) cancel() {
 	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.alone || m.working):
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
+	}
+}
+
+// cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
+func (m *machine) cancelNamed(names []string) {
+	is := func(t *turn) bool { return t.named != nil && slices.Contains(names, t.named.id()) }
+	var gone []*turn
+	m.queue = slices.DeleteFunc(m.queue, func(t *turn) bool {
+		if is(t) {
+			gone = append(gone, t)
+		}
+		return is(t)
+	})
+	for _, t := range gone {
+		m.end(t, nil, nil)
+	}
+	if m.turn != nil && is(m.turn) {
+		m.cancel()
 	}
 }
 

@@ -28,6 +28,9 @@ type named struct {
 	end  *acp.Message // its answer, when it is over
 }
 
+// id is the name as its client means it, however it is written.
+func (n *named) id() string { return rawjson.Unquote(n.name) }
+
 // readName reads what the prompt's client calls it.
 func (t *turn) readName() {
 	name, ok := rawjson.Member(t.prompt.Meta(), acp.MetaKey, "promptId")

@@ -71,10 +71,15 @@ func (s *Session) Prompt(ctx context.Context, req *viewer.Request, m *acp.Messag
 }
 
 // Cancel is a client's session/cancel: it ends the running turn, everything that
-// waits behind it, and what the agent does by itself.
+// waits behind it, and what the agent does by itself. One that names prompts ends
+// those alone, wherever they are.
 func (s *Session) Cancel(by journal.Recipient, m *acp.Message) {
 	s.Log().Append(journal.Client, by, m.Frame())
-	s.handle(event{kind: cancelled})
+	e := event{kind: cancelled}
+	if ids, named := acp.PromptIDs(m); named {
+		e.names = append([]string{}, ids...) // not nil
+	}
+	s.handle(e)
 	s.Flush()
 }
 

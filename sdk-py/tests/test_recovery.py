@@ -894,3 +894,119 @@ async def test_a_session_that_cannot_be_attached_to_again_is_told_as_lost(gatewa
         again = await client.resume_session(session.id)
         await (await anext(requests)).allow()
         assert (await again.prompt("echo there")).text == "there"
+
+
+@SPOKEN
+@pytest.mark.parametrize("of", ["its own client", "another client"])
+@asynchronous
+async def test_prompts_that_wait_at_the_gateway_are_cancelled_and_nothing_else(gateway: Gateway, version: Any, agent: str, of: str) -> None:
+    """Neither the turn that they wait for nor another client's prompt behind them."""
+    prompts, all_sent = 0, asyncio.Event()
+    want = 3 if of == "its own client" else 2
+
+    async def look(near: Any, request: dict[str, Any]) -> bool:
+        nonlocal prompts
+        prompts += request.get("method") == "session/prompt"
+        if prompts == want:
+            all_sent.set()
+        return True
+
+    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        whose = client if of == "its own client" else other
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        first = whose.prompt(session.id, "permission")
+        ask = await anext(whose.requests())
+        second, third = session.prompt("echo two"), session.prompt("echo three")
+        await all_sent.wait()
+        await client.request("_sandboxagent/session/get", {"sessionId": session.id})  # they are there
+        behind = other.prompt(session.id, "echo behind")
+        await other.request("_sandboxagent/session/get", {"sessionId": session.id})
+        await second.cancel()
+        assert [(one.stop_reason, one.text) for one in (await second, await third)] == [("cancelled", "")] * 2
+        await ask.allow()
+        assert "allow" in (await first).text
+        assert (await behind).text == "behind"
+        assert (await session.prompt("echo four")).text == "four"
+
+
+@SPOKEN
+@pytest.mark.parametrize("then", ["has begun", "is over"])
+@asynchronous
+async def test_a_prompt_that_begins_while_its_cancel_is_on_its_way_ends_and_nothing_else(gateway: Gateway, version: Any, agent: str, then: str) -> None:
+    arrives = asyncio.Event()
+
+    async def look(near: Any, request: dict[str, Any]) -> bool:
+        if request.get("method") == "session/cancel":
+            await arrives.wait()
+        return True
+
+    async with Between(gateway, look) as between, SandboxAgent(between.url, agent=agent, acp_version=version) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        await other.resume_session(session.id)
+        requests = other.requests()
+        first = other.prompt(session.id, "permission")
+        ask = await anext(requests)
+        second = session.prompt("permission" if then == "has begun" else "echo two")
+        await client.request("_sandboxagent/session/get", {"sessionId": session.id})  # it is there
+        await second.cancel()
+        await ask.allow()
+        assert "allow" in (await first).text
+        if then == "has begun":
+            await anext(requests)
+            behind = other.prompt(session.id, "echo behind")
+            await other.request("_sandboxagent/session/get", {"sessionId": session.id})
+            arrives.set()
+            assert (await second).stop_reason == "cancelled"
+            assert (await behind).text == "behind"
+        else:
+            assert (await second).text == "two"
+            behind = other.prompt(session.id, "permission")
+            ask = await anext(requests)
+            arrives.set()
+            assert (await client.request("_sandboxagent/session/get", {"sessionId": session.id}))["state"] == "waiting"
+            await ask.allow()
+            assert "allow" in (await behind).text
+
+
+@SPOKEN
+@pytest.mark.parametrize("lost", ["the cancel", "the prompt and the cancel", "the answer"])
+@asynchronous
+async def test_the_cancel_of_a_prompt_that_waits_is_sent_again_on_the_next_connection_and_ends_nothing_else(gateway: Gateway, version: Any, agent: str, lost: str) -> None:
+    prompt: Any = None
+    done = False
+
+    async def look(near: Any, message: dict[str, Any]) -> bool:
+        nonlocal prompt, done
+        if message.get("method") == "session/prompt" and prompt is None:
+            prompt = message["id"]
+            return lost != "the prompt and the cancel"
+        if message.get("method") == "session/cancel" and not done and lost != "the answer":
+            done = True
+            await near.close()
+            return False
+        return True
+
+    async def tell(near: Any, message: dict[str, Any]) -> bool:
+        nonlocal done
+        if lost == "the answer" and not done and message.get("id") == prompt and "method" not in message:
+            done = True
+            await near.close()
+        return not (done and near is cut)
+
+    cut: Any = None
+    async with Between(gateway, look, tell) as between, SandboxAgent(between.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(gateway.url, agent="mock") as other:
+        session = await client.new_session(cwd="/tmp")
+        cut = between.near
+        await other.resume_session(session.id)
+        first = other.prompt(session.id, "permission")
+        ask = await anext(other.requests())
+        second = session.prompt("echo two")
+        await client.request("_sandboxagent/session/get", {"sessionId": session.id})  # it is there, unless it is lost
+        await second.cancel()
+        third = session.prompt("echo three")
+        assert ((await second).stop_reason, (await second).text) == ("cancelled", "")
+        assert done
+        await ask.allow()
+        assert "allow" in (await first).text
+        assert (await third).text.endswith("three")  # version 1 takes what runs for its own when it is back

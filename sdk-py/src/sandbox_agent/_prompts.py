@@ -81,7 +81,8 @@ class Prompt:
     gone: bool = False  # it was sent at least once
     start_after: int = 0  # the newest event of the session before it was sent
     floor: int = 0  # the events up to this one are not its own, or came before
-    cancels: int = 0  # sent behind it
+    cancels: int = 0  # of all, sent behind it
+    alone: int = 0  # cancels of it and what is behind it, sent behind it
     held: list[dict[str, Any]] = field(default_factory=list)  # before it is known to have begun: they may be of another client's turn
     heard: bool = False  # of version 1: its turn has had an update
     lost: bool = False  # its connection was: on another one its own words come as those of somebody else
@@ -108,6 +109,7 @@ class _Cancel:
 
     session_id: str
     asked: list[Prompt]  # the prompts that it is to end
+    alone: bool  # and nothing else
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -198,30 +200,45 @@ class Prompts:
     async def cancel(self, session_id: str, first: Prompt | None = None) -> None:
         """Ends the session's prompts that were never sent, and sends a cancel behind the others: one that comes before its prompt cancels nothing.
 
-        With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
+        With `first` that is for this one and those of this client behind it: what is before it, or another client's, goes on.
         """
         queue = list(self._order.get(session_id, []))
         if first is not None and first not in queue:
             return  # its end is here, if not yet handed on
-        for prompt in queue[queue.index(first) if first else 0 :]:
+        asked = queue[queue.index(first) if first else 0 :]
+        for prompt in asked:
             if not prompt.gone:
                 self._finish(prompt, self._cancelled)
                 prompt.sent.set()
-        if first is None or first.gone:
-            await self._send(self._cancel(session_id, self._order.get(session_id, [])))
+        asked = [prompt for prompt in asked if prompt.gone]
+        if first is None:
+            await self._send(self._cancel(session_id, asked))
+        elif asked:
+            await self._send(self._cancel(session_id, asked, alone=True))
 
     def behind(self, session_id: str) -> Callable[..., asyncio.Event | None]:
         """Says what is waited for before something is sent that belongs behind the session's prompts of now."""
         prompts = list(self._order.get(session_id, []))
         return lambda *_: next((prompt.sent for prompt in prompts if not prompt.sent.is_set()), None)
 
-    def _cancel(self, session_id: str, prompts: list[Prompt]) -> _Cancel:
-        cancel = _Cancel(session_id, list(prompts))
+    def _cancel(self, session_id: str, prompts: list[Prompt], alone: bool = False) -> _Cancel:
+        cancel = _Cancel(session_id, list(prompts), alone)
         self._cancels.append(cancel)
         return cancel
 
     async def _send(self, cancel: _Cancel) -> None:
         lost, since = False, self._host._disconnects
+        params: dict[str, Any] = {"sessionId": cancel.session_id}
+        if cancel.alone:
+            params["_meta"] = {META: {"promptIds": [prompt.id for prompt in cancel.asked]}}
+
+        def note(by: int) -> None:
+            for prompt in cancel.asked:
+                if cancel.alone:
+                    prompt.alone += by
+                else:
+                    prompt.cancels += by
+
         try:
             while True:
                 for prompt in cancel.asked:
@@ -231,13 +248,11 @@ class Prompts:
                     return  # it would end what is newer
                 if not all(prompt.sent.is_set() for prompt in cancel.asked):
                     continue  # they went with a connection, and are sent again
-                for prompt in cancel.asked:
-                    prompt.cancels += 1  # the connection may be lost before it is said to be sent
+                note(1)  # the connection may be lost before it is said to be sent
                 try:
-                    return await wire.notify("session/cancel", {"sessionId": cancel.session_id})
+                    return await wire.notify("session/cancel", params)
                 except BaseException as e:
-                    for prompt in cancel.asked:
-                        prompt.cancels -= 1
+                    note(-1)
                     if not isinstance(e, ConnectionLostError):
                         raise
                     if wire.left:
@@ -251,7 +266,7 @@ class Prompts:
             cancel.done.set()
 
     def _before(self, prompt: Prompt) -> asyncio.Event | None:
-        """What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too."""
+        """What the prompt is sent behind: an older prompt, and a cancel of all that came before it, which would end it, too."""
         for other in self._order.get(prompt.session_id, []):
             if other is prompt:
                 break
@@ -259,7 +274,7 @@ class Prompts:
                 return other.sent
         if not prompt.gone:
             for cancel in self._cancels:
-                if cancel.session_id == prompt.session_id and prompt not in cancel.asked:
+                if not cancel.alone and cancel.session_id == prompt.session_id and prompt not in cancel.asked:
                     return cancel.done
         return None
 
@@ -267,7 +282,11 @@ class Prompts:
         """The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it."""
         prompt.sent.set()
         queue = self._order.get(prompt.session_id, [])
-        if prompt.lost and prompt.cancels and prompt in queue and not self._sent_behind(prompt):
+        if not prompt.lost or prompt not in queue:
+            return
+        if prompt.alone:
+            self._host._spawn(self._cancel_again(self._cancel(prompt.session_id, [other for other in queue if other.alone], alone=True)))
+        if prompt.cancels and not self._sent_behind(prompt):
             self._host._spawn(self._cancel_again(self._cancel(prompt.session_id, queue[: queue.index(prompt) + 1])))
 
     def _sent_behind(self, prompt: Prompt) -> bool:
@@ -287,7 +306,7 @@ class Prompts:
 
     def _answered(self, prompt: Prompt, result: Any) -> None:
         """The answer is here, if not yet handed on: in version 1, updates that follow are the next prompt's."""
-        if self._version == 1 and not prompt.heard and (result is None or meta_of(result).get("began") is False):
+        if not prompt.heard and (result is None or meta_of(result).get("began") is False):
             prompt.held = []  # of the turn that it waited for, which may go on
             self._leave(prompt)
             return

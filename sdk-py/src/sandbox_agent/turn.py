@@ -54,7 +54,7 @@ class Turn:
         return await asyncio.shield(self._done)
 
     async def cancel(self) -> None:
-        """Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`.
+        """Asks the agent to end the turn, with those of this client that wait behind it; the result's stop reason is then `cancelled`. One that it waits for goes on.
 
         A prompt that was not sent yet is not sent any more. Of a turn that is over nothing is ended.
         """

@@ -5,7 +5,7 @@ import { Asks } from "./asks.js";
 import { Attachments, endOf, over, type Attached } from "./attached.js";
 import { open, type Connection } from "./connection.js";
 import { AlreadyConnectedError, NotConnectedError } from "./errors.js";
-import { asError, forNode, isNotThere, mapped, mayComeBack, nodeIsAway, ofAnother, oldestKept, passes } from "./passing.js";
+import { asError, attachesLater, forNode, isNotThere, mapped, mayComeBack, nodeIsAway, oldestKept, passes } from "./passing.js";
 import { Listeners, mustBeCalled } from "./events.js";
 import type { Files } from "./files.js";
 import { DAMAGED, ENDED, MCP_SERVERS, MOVED, PROGRESS, STORAGE, TURN_ENDED, UNPARSED, type EventsLost, type InstallProgress, type ModelList, type PermissionHandler, type QuestionHandler, type SessionEnded, type SessionLost, type SessionMcpServers, type SessionMoved, type SessionStorage, type Unparsed } from "./extensions.js";
@@ -284,7 +284,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       if (result === undefined) return this.#gone(sessionId, endOf(info!)); // its prompts look at its events
       this.#attachedTo(sessionId, metaOf(result));
       if (asked.length > 0) {
-        const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }), mayPass);
+        const { pending } = await this.#patiently(() => connection.agent.request<{ pending: { seq?: unknown }[] }>("_sandboxagent/session/pending", { sessionId }), attachesLater);
         const open = new Set(pending.map((one) => one.seq));
         this.#asks.end(asked.filter((one) => !open.has(one.seq))); // somebody has answered, or the agent is gone
       }
@@ -308,7 +308,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
 
   /** What the gateway says of a session; undefined when it does not, of which what follows tells why. Rejects with what goes away by itself. */
   #infoOf(connection: Connection<V>, sessionId: string, params: object): Promise<SessionInfo | undefined> {
-    return connection.agent.request<SessionInfo>("_sandboxagent/session/get", withMeta({ sessionId }, { node: metaOf(params).node })).catch((error: unknown) => (mayPass(error) ? Promise.reject(error) : undefined));
+    return connection.agent.request<SessionInfo>("_sandboxagent/session/get", withMeta({ sessionId }, { node: metaOf(params).node })).catch((error: unknown) => (attachesLater(error) ? Promise.reject(error) : undefined));
   }
 
   /** Attaches to a session right behind what came of it, or with the oldest event that is kept. Undefined, and not attached, where the session `isOver`: that would open it again. */
@@ -318,7 +318,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       if (a.opening !== undefined) a.opening = Infinity;
       const after = a.position.goOn(a.opening !== undefined); // before the newest, where that may have come in part
       try {
-        return await this.#patiently(async () => ((await isOver()) ? undefined : connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after }))), mayPass);
+        return await this.#patiently(async () => ((await isOver()) ? undefined : connection.agent.request("session/resume", withMeta({ sessionId, cwd: a.cwd, ...a.params }, { after }))), attachesLater);
       } catch (error) {
         const oldest = oldestKept(error);
         if (oldest === undefined || oldest <= after + 1) throw error;
@@ -593,11 +593,11 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
     return this.#prompts.cancel(sessionId, this.#cancels(sessionId));
   }
 
-  /** What sends a cancel. */
+  /** What sends a cancel, of all or of some prompts alone. */
   #cancels(sessionId: string) {
     return async () => {
       const connection = await this.#connected(sessionId);
-      return (again: boolean) => connection.agent.notify("session/cancel", { sessionId }).then(() => true, async (error: unknown) => {
+      return (again: boolean, promptIds?: string[]) => connection.agent.notify("session/cancel", withMeta({ sessionId }, promptIds && { promptIds })).then(() => true, async (error: unknown) => {
         if ((await this.#goesOn(connection)) && again) return false;
         throw whyNot(connection.stream, error);
       });
@@ -782,6 +782,3 @@ const replayBegins = 5_000;
 
 /** The code of the error about a method that the other end does not have. */
 const unknownMethod = -32601;
-
-/** Whether what a session is attached with again may pass when it is asked once more. */
-const mayPass = (error: unknown) => passes(error) || ofAnother(error);

@@ -32,21 +32,22 @@ export function oldestKept(error: unknown): number | undefined {
 
 /** What the gateway says of an error, over HTTP or ACP. */
 function problemOf(error: unknown): { readonly type?: unknown; readonly oldestSeq?: unknown; readonly done?: unknown } {
-  const problem = error instanceof ProblemError ? error.problem : postOf(error) ?? (error instanceof Error && "data" in error ? error.data : error);
-  return typeof problem === "object" && problem !== null ? problem : {};
+  const problem = error instanceof ProblemError ? error.problem : postOf(error) ?? dataOf(error) ?? error;
+  return typeof problem === "object" && problem ? problem : {};
 }
 
 /** What the POST was answered with that brought a request of ACP, where that is the request's error. */
 function postOf(error: unknown): { readonly type?: unknown } | undefined {
-  const { data } = error instanceof Error && "data" in error ? error : { data: undefined };
-  if (typeof data !== "object" || data === null || !("problem" in data) || typeof data.problem !== "object") return undefined;
-  return data.problem ?? undefined;
+  const problem = dataOf(error)?.problem ?? undefined;
+  return typeof problem === "object" ? problem : undefined;
 }
 
-/** Whether a request of ACP over HTTP did not come to the gateway: something before it, such as a proxy, has answered, which may say otherwise in a moment. */
-export function ofAnother(error: unknown): boolean {
+const dataOf = (error: unknown): { readonly problem?: unknown } | null | undefined => (error as { data?: { problem?: unknown } | null } | undefined)?.data;
+
+/** Whether a session may be attached when that is asked once more: also where something before the gateway, such as a proxy, has answered the POST. */
+export function attachesLater(error: unknown): boolean {
   const answer = postOf(error);
-  return answer !== undefined && !String(answer.type).startsWith(prefix);
+  return passes(error) || answer !== undefined && !String(answer.type).startsWith(prefix);
 }
 
 /** Whether the gateway itself refuses a request for good. What a proxy before it says, with any status, may be otherwise in a moment. */

@@ -75,10 +75,10 @@ interface KnownEnd {
   readonly how: "found" | "announced" | "told";
 }
 
-/** Resolves, when there is a connection, with what sends a cancel on it, and with `again` says false when that was lost. */
-type Connected = () => Promise<(again: boolean) => Promise<unknown>>;
+/** Resolves, when there is a connection, with what sends a cancel on it, of all or of some prompts alone, and with `again` says false when that was lost. */
+type Connected = () => Promise<(again: boolean, promptIds?: string[]) => Promise<unknown>>;
 
-/** A cancel until it is sent. */
+/** A cancel of all until it is sent. */
 interface Cancel {
   readonly sessionId: string;
   readonly asked: readonly Prompt[]; // the prompts that it is to end
@@ -98,6 +98,7 @@ interface Prompt {
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
   cancels: number; // sent behind it
+  alone?: boolean; // they are for it, and what else they name
   repeat?: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard?: boolean; // of version 1: its turn has had an update
@@ -172,7 +173,7 @@ export class Prompts {
   answered(promptId: string, result: unknown): void {
     const prompt = this.#open.get(promptId);
     if (!prompt) return;
-    if (this.#answerEnds && !prompt.heard && (result === undefined || metaOf(result).began === false)) {
+    if (!prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
       return this.#leaveOrder(prompt);
     }
@@ -299,24 +300,26 @@ export class Prompts {
 
   /**
    * Ends the session's prompts that were never sent, and sends a cancel behind the others, where it does not come before one of them.
-   * With `first` that is for this one and those behind it: what is before it, or another client's turn, is not ended for one that was never sent.
+   * With `first` that is for this one and those of this client behind it: what is before it, or another client's, goes on.
    */
   async cancel(sessionId: string, connected: Connected, first?: Prompt): Promise<void> {
     const queue = this.#queue(sessionId);
     const from = first ? queue.indexOf(first) : 0;
     if (from < 0) return; // its end is here, if not yet handed on
     for (const prompt of queue.slice(from)) {
+      prompt.alone ||= !!first;
       if (prompt.gone) continue;
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
     }
-    if (!first || first.gone) await this.#cancelBehind(sessionId, [...this.#queue(sessionId)], connected);
+    const asked = this.#queue(sessionId).slice(from);
+    if (!first || asked.length > 0) await this.#cancelBehind(sessionId, asked, connected, first?.alone);
   }
 
-  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected): Promise<void> {
+  async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, alone?: boolean): Promise<void> {
     let over!: () => void;
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
-    this.#cancels.add(cancel);
+    if (!alone) this.#cancels.add(cancel);
     try {
       for (let later = false; ; later = true) {
         await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
@@ -329,7 +332,7 @@ export class Prompts {
         }
         let sent: unknown = false;
         try {
-          if ((sent = await send(asked.length > 0)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
+          if ((sent = await send(asked.length > 0, alone ? asked.map((p) => p.id) : undefined)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
         } finally {
           if (sent === false) for (const prompt of asked) prompt.cancels--;
         }
@@ -340,7 +343,7 @@ export class Prompts {
     }
   }
 
-  /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too. */
+  /** What the prompt is sent behind: an older prompt, and a cancel of all that came before it, which would end it, too. */
   #before(prompt: Prompt): Promise<void> | undefined {
     const queue = this.#queue(prompt.sessionId);
     const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.delivery !== "done");
@@ -358,10 +361,9 @@ export class Prompts {
   /** The prompt is on its way again, or the gateway has it. A cancel may have been lost, and is repeated, but not when it would end what was sent behind it. */
   #found(prompt: Prompt): void {
     setDelivery(prompt, "done");
-    if (!prompt.lost || !prompt.cancels || this.#sentBehind(prompt)) return;
     const queue = this.#queue(prompt.sessionId);
-    const behind = queue.indexOf(prompt) + 1;
-    if (behind > 0) void this.#cancelBehind(prompt.sessionId, queue.slice(0, behind), prompt.repeat!).catch(() => {}); // the next connection does it
+    const asked = prompt.alone ? queue.filter((p) => p.alone) : this.#sentBehind(prompt) ? [] : queue.slice(0, queue.indexOf(prompt) + 1);
+    if (prompt.lost && prompt.cancels && asked.includes(prompt)) void this.#cancelBehind(prompt.sessionId, asked, prompt.repeat!, prompt.alone).catch(() => {}); // the next connection does it
   }
 
   #sentBehind(prompt: Prompt): boolean {

@@ -68,8 +68,8 @@ export class Turn<V extends AcpVersion = 1> implements PromiseLike<TurnResult<V>
   }
 
   /**
-   * Asks the agent to end the turn, with those that wait behind it; the result's stop reason is then `cancelled`. A prompt that was not
-   * sent yet is not sent any more. Of a turn that is over nothing is ended.
+   * Asks the agent to end the turn, with those of this client that wait behind it; the result's stop reason is then `cancelled`. One that
+   * it waits for goes on. A prompt that was not sent yet is not sent any more. Of a turn that is over nothing is ended.
    */
   async cancel(): Promise<void> {
     if (!this.done) await this.onCancel();

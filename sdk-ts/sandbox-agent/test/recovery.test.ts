@@ -720,3 +720,146 @@ test.each(variants.filter(({ transport }) => transport !== "websocket"))("what s
   await expect.poll(() => said).toContain("two");
   expect([odd["session/resume"], lost]).toEqual([0, []]);
 });
+
+/** What a client uses whose messages `look` is given before they go out: with false one is lost, and a promise is waited for. Answers are given to `hear`. */
+function between(look: (message: { id?: number; method?: string }, socket?: WebSocket) => Promise<unknown> | boolean, hear: (message: { id?: number; method?: string }, socket: WebSocket) => boolean = () => true) {
+  const fetch: typeof globalThis.fetch = async (input, init) => {
+    if (typeof init?.body === "string" && init.method === "POST") await look(JSON.parse(init.body) as { method?: string });
+    return globalThis.fetch(input, init);
+  };
+  class Between extends WebSocket {
+    override send(data: string): void {
+      const goes = look(JSON.parse(data) as { method?: string }, this);
+      if (goes === true) super.send(data);
+      else if (goes !== false) void goes.then(() => super.send(data));
+    }
+    override emit(event: string | symbol, ...args: any[]): boolean {
+      return event === "message" && !hear(JSON.parse(String(args[0])) as { id?: number; method?: string }, this) ? true : super.emit(event, ...args);
+    }
+  }
+  return { fetch, WebSocket: Between as never };
+}
+
+/** A session of a client, in which the turn of another client waits for an answer; its second one does, too. */
+async function meeting(options: (typeof variants)[number], hooks: ReturnType<typeof between>) {
+  const c = new SandboxAgentClient({ baseUrl: gateway.url, ...options, ...hooks, retry: { firstDelayMs: 1, maxDelayMs: 20 } });
+  const other = new SandboxAgentClient({ baseUrl: gateway.url, agent: "mock" });
+  onTestFinished(() => Promise.all([c.disconnect(), other.disconnect()]).then(() => {}));
+  const session = await c.newSession({ cwd: "/tmp" });
+  const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  const asks = [later<void>(), later<void>()];
+  const answers = [later<"allow_once">(), later<"allow_once">()];
+  let n = 0;
+  other.onPermission(() => (asks[n]!.resolve(), answers[n++]!.promise));
+  const first = theirs.prompt("permission");
+  await asks[0]!.promise;
+  return { c, session, theirs, first, asked: asks.map(({ promise }) => promise), allow: (i: number) => answers[i]!.resolve("allow_once") };
+}
+
+test.each(variants)("prompts that wait at the gateway for another client's turn are cancelled, and nothing else: version $acpVersion, $agent, $transport", async (options) => {
+  let prompts = 0;
+  const sent = later<void>();
+  const { c, session, theirs, first, allow } = await meeting(options, between((message) => {
+    if (message.method === "session/prompt" && ++prompts === (options.transport === "inline" ? 1 : 2)) sent.resolve();
+    return true;
+  }));
+  const [second, third] = [session.prompt("echo two"), session.prompt("echo three")];
+  await sent.promise;
+  await c.request("_sandboxagent/session/get", { sessionId: session.id });
+  const behind = theirs.prompt("echo behind");
+  await second.cancel();
+  for (const one of [await second, await third]) expect([one.stopReason, one.text]).toEqual(["cancelled", ""]);
+  allow(0);
+  expect((await first).text).toContain("allow");
+  expect((await behind).text).toBe("behind");
+  expect((await session.prompt("echo four")).text).toBe("four");
+});
+
+test.each(variants.filter(({ transport }) => transport !== "inline"))("prompts that wait at the gateway for a turn of their own client are cancelled, and it goes on: version $acpVersion, $agent, $transport", async (options) => {
+  let prompts = 0;
+  const sent = later<void>();
+  const [asked, answer] = [later<void>(), later<"allow_once">()];
+  await using c = new SandboxAgentClient({ baseUrl: gateway.url, ...options, ...between((message) => {
+    if (message.method === "session/prompt" && ++prompts === 3) sent.resolve();
+    return true;
+  }) });
+  c.onPermission(() => (asked.resolve(), answer.promise));
+  const session = await c.newSession({ cwd: "/tmp" });
+  const first = session.prompt("permission");
+  await asked.promise;
+  const [second, third] = [session.prompt("echo two"), session.prompt("echo three")];
+  await sent.promise;
+  await second.cancel();
+  for (const one of [await second, await third]) expect([one.stopReason, one.text]).toEqual(["cancelled", ""]);
+  answer.resolve("allow_once");
+  expect((await first).text).toContain("allow");
+  expect((await session.prompt("echo four")).text).toBe("four");
+});
+
+describe.each(["has begun", "is over"])("a prompt that %s while its cancel is on its way", (then) => {
+  test.each(variants)("ends, and nothing else: version $acpVersion, $agent, $transport", async (options) => {
+    const [sent, cancels, arrives] = [later<void>(), later<void>(), later<void>()];
+    const { c, session, theirs, first, asked, allow } = await meeting(options, between((message) => {
+      if (message.method === "session/prompt") sent.resolve();
+      if (message.method !== "session/cancel") return true;
+      cancels.resolve();
+      return arrives.promise;
+    }));
+    const second = session.prompt(then === "has begun" ? "permission" : "echo two");
+    await sent.promise;
+    const cancelled = second.cancel();
+    await cancels.promise;
+    allow(0);
+    expect((await first).text).toContain("allow");
+    if (then === "has begun") {
+      await asked[1];
+      const behind = theirs.prompt("echo behind");
+      arrives.resolve();
+      expect((await second).stopReason).toBe("cancelled");
+      expect((await behind).text).toBe("behind");
+      await cancelled;
+      return;
+    }
+    expect((await second).text).toBe("two");
+    const behind = theirs.prompt("permission");
+    await asked[1];
+    arrives.resolve();
+    await cancelled;
+    expect(await c.request("_sandboxagent/session/get", { sessionId: session.id })).toMatchObject({ state: "waiting" });
+    allow(1);
+    expect((await behind).text).toContain("allow");
+  });
+});
+
+describe.each(["the cancel", "the prompt and the cancel", "the answer"])("a connection that is lost with %s", (lost) => {
+  test.each(overWebSocket)("the cancel of a prompt that waits is sent again, and ends nothing else: version $acpVersion, $agent", async (options) => {
+    let prompt: number | undefined;
+    let done = false;
+    const sent = later<void>();
+    const { session, first, allow } = await meeting(options, between((message, socket) => {
+      if (message.method === "session/prompt" && prompt === undefined) {
+        prompt = message.id;
+        sent.resolve();
+        return lost !== "the prompt and the cancel";
+      }
+      if (message.method !== "session/cancel" || done || lost === "the answer") return true;
+      done = true;
+      socket!.terminate();
+      return false;
+    }, (message, socket) => {
+      if (lost !== "the answer" || done || message.id !== prompt || message.method !== undefined) return true;
+      done = true;
+      socket.terminate();
+      return false;
+    }));
+    const second = session.prompt("echo two");
+    await sent.promise;
+    await second.cancel();
+    const third = session.prompt("echo three");
+    expect([(await second).stopReason, (await second).text]).toEqual(["cancelled", ""]);
+    expect(done).toBe(true);
+    allow(0);
+    expect((await first).text).toContain("allow");
+    expect((await third).text).toMatch(/three$/); // version 1 takes what runs for its own when it is back
+  });
+});
