@@ -114,6 +114,66 @@ func TestGoRuns_LeaveNoTestOut(t *testing.T) {
 	}
 }
 
+// With the race detector a test plays a part of its sequences only: the other run must have it, too. What calls something
+// that takes a part of them does so itself.
+func TestBoth_HasAllThatPlaySequences(t *testing.T) {
+	function := regexp.MustCompile(`(?m)^func (\w+)\([^\n]*(?:}$|(?s:.*?)^}$)`)
+	taken := regexp.MustCompile(`\bagentcache\.Sequences\(|\.Play\(t, \d`)
+	bodies := map[string]map[string]string{} // by folder and function
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(file)
+		of := bodies[filepath.Dir(file)]
+		if of == nil {
+			of = map[string]string{}
+			bodies[filepath.Dir(file)] = of
+		}
+		for _, m := range function.FindAllSubmatch(b, -1) {
+			of[string(m[1])] = string(m[0])
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBoth := regexp.MustCompile(both)
+	found := 0
+	for dir, of := range bodies {
+		calls := []*regexp.Regexp{taken}
+		seen := map[string]bool{}
+		for len(calls) > 0 {
+			call := calls[0]
+			calls = calls[1:]
+			for name, body := range of {
+				_, body, _ = strings.Cut(body, "{")
+				switch {
+				case seen[name] || !call.MatchString(body):
+					continue
+				case !strings.HasPrefix(name, "Test"):
+					calls = append(calls, regexp.MustCompile(`\b`+name+`\b`))
+				case !inBoth.MatchString(name):
+					t.Errorf("%s: %s plays a part of its sequences with the race detector, and is not in both", dir, name)
+				default:
+					found++
+				}
+				seen[name] = true
+			}
+		}
+	}
+	if found < 11 {
+		t.Errorf("only %d tests that play sequences are found", found)
+	}
+}
+
 func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	const good = `{"success":true,"testResults":[{"name":"a.test.ts","status":"passed","assertionResults":[{"fullName":"a","status":"passed"}]}]}`
 	for _, tt := range []struct{ name, results, exit, want string }{
