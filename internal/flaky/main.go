@@ -156,7 +156,7 @@ func names(output []byte) []string {
 func burn() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	for range goruntime.NumCPU() {
+	for range goruntime.GOMAXPROCS(0) {
 		work.Go(func() {
 			for ctx.Err() == nil {
 			}
