@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/group"
 )
 
 const (
@@ -102,7 +104,7 @@ func (b *built) pass(ctx context.Context, n int, tests []test) (bool, error) {
 	return err == nil, nil
 }
 
-// run runs the test binary in the folder of the package.
+// run runs the test binary in the folder of the package. What it started ends with it.
 func (b *built) run(ctx context.Context, limit time.Duration, environ []string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -116,7 +118,7 @@ func (b *built) run(ctx context.Context, limit time.Duration, environ []string, 
 	cmd.Env = append(append(os.Environ(), "TMPDIR="+temp), environ...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	err = group.Run(cmd)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
