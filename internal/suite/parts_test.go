@@ -179,8 +179,8 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	for _, tt := range []struct{ name, results, exit, want string }{
 		{"passes", good, "0", ""},
 		{"fails and npm says so", good, "1", "exit status 1"},
-		{"fails in silence", `{"success":false,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[{"fullName":"a","status":"failed"}]}]}`, "0", "tell of a failure"},
-		{"a file that cannot be loaded", `{"success":true,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[]}]}`, "0", "a.test.ts could not be loaded"},
+		{"fails in silence", `{"success":false,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[{"fullName":"a","status":"failed","failureMessages":["it is","lost"]}]}]}`, "0", "tell of a failure"},
+		{"a file that cannot be loaded", `{"success":true,"testResults":[{"name":"a.test.ts","status":"failed","message":"no such module","assertionResults":[]}]}`, "0", "a.test.ts could not be loaded: no such module"},
 		{"no results", "", "0", "read the results"},
 		{"half of them", good[:len(good)/2], "0", "read the results"},
 	} {
@@ -194,6 +194,11 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 			_, err := s.nodeTest(t.Context(), "a", nil)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
+			}
+			for _, r := range s.results {
+				if r.outcome == "fail" && r.why != "it is\nlost\n" {
+					t.Errorf("why it failed: %q", r.why)
+				}
 			}
 		})
 	}
