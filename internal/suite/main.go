@@ -86,16 +86,16 @@ func whileParentLives(ctx context.Context, cancel func()) {
 // all runs every part and reports. Whatever fails, the others run: one run tells
 // everything that is wrong.
 func (s *suite) all(ctx context.Context) error {
-	serving, end := context.WithCancel(ctx)
-	defer end()
+	serving, leave := context.WithCancel(ctx)
+	defer leave()
 	if _, err := agentcache.Serve(serving); err != nil {
 		return err
 	}
-	ended, stop, err := endWith(ctx)
+	end, err := s.endWith(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer end()
 	dir, err := agentcache.Dir()
 	if err != nil {
 		return err
@@ -200,7 +200,6 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	finish()
 	if ctx.Err() != nil {
-		<-ended
 		return ctx.Err()
 	}
 	if s.long { // the machine does nothing else by now
@@ -212,33 +211,45 @@ func (s *suite) all(ctx context.Context) error {
 	return nil
 }
 
-// one runs one command, and ends all that it has started if ctx ends before it.
+// one runs one command, and ends all that it has started.
 func (s *suite) one(ctx context.Context, command []string) error {
-	ended, stop, err := endWith(ctx)
+	end, err := s.endWith(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer end()
 	_, err = s.command(ctx, ".", nil, command[0], command[1:]...)
-	if ctx.Err() != nil {
-		<-ended
-	}
 	return err
 }
 
-// endWith marks all processes that are started from now on, and ends them with ctx, unless it is stopped before. It
-// closes ended then.
-func endWith(ctx context.Context) (ended chan struct{}, stop func() bool, err error) {
+// endWith marks all processes that are started from now on, and ends them with ctx. What is left at the end of the run
+// is told and ended by end.
+func (s *suite) endWith(ctx context.Context) (end func(), err error) {
 	mark := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	if err := os.Setenv(markVar, mark); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	ended = make(chan struct{})
-	stop = context.AfterFunc(ctx, func() {
+	return s.endMarked(ctx, markVar+"="+mark, grace), nil
+}
+
+// endMarked is endWith for processes with a mark in their environment.
+func (s *suite) endMarked(ctx context.Context, mark string, grace time.Duration) (end func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		endAll(markVar+"="+mark, grace)
+		endAll(mark, grace)
 	})
-	return ended, stop, nil
+	return func() {
+		if !stop() {
+			<-ended
+			return
+		}
+		// Only a word: what a tool leaves behind, as one that looks for a newer version of itself, is no failure of a test.
+		for _, process := range left(mark) {
+			fmt.Fprintf(s.out, "left by the run, and ended: %s\n", process)
+		}
+		endAll(mark, settles)
+	}
 }
 
 // compileOnce has all that the run builds, also below its tests, built with the tag that counts
@@ -325,6 +336,9 @@ const mostOfAPart = time.Hour
 
 // grace is how long a program may take to end after it was interrupted.
 const grace = 20 * time.Second
+
+// settles is how long that may take which nobody waits for: to end by itself, and then after it was interrupted.
+const settles = 2 * time.Second
 
 // program returns a command that ends with ctx: interrupted first, for it has
 // processes of its own to end.
