@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -145,7 +146,7 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	goRuns, err := s.goRuns(ctx)
 	if err != nil {
-		return err
+		s.part("go test", func() (usage, error) { return 0, err })
 	}
 	// Four things at a time, of which those that take longest begin first. Those that wait for agents, browsers or
 	// sockets leave time of the processors, and two that compute have it from the beginning: what begins last
@@ -184,17 +185,22 @@ func (s *suite) all(ctx context.Context) error {
 		verb("tmux:deps")
 	})
 	prepared.Wait()
-	built, remove, err := s.build(ctx)
-	if err != nil {
-		return err
-	}
+	built, remove := s.build(ctx)
 	defer remove()
-	for _, dir := range s.node {
-		parts = append(parts, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
+	with := func(name, dir string, test func(ctx context.Context, dir string, env []string) (usage, error)) {
+		parts = append(parts, func() {
+			s.part(name+" in "+dir, func() (usage, error) {
+				if built == nil {
+					return 0, errNotBuilt
+				}
+				return test(ctx, dir, built)
+			})
+		})
 	}
-	parts = append(parts, func() {
-		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
-	})
+	for _, dir := range s.node {
+		with("npm test", dir, s.nodeTest)
+	}
+	with("pytest", pythonDir, s.pythonTest)
 	for _, part := range append(parts, lint) {
 		next <- part
 	}
@@ -258,25 +264,29 @@ func compileOnce() error {
 	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -tags=countstarts"))
 }
 
+// errNotBuilt fails what tests the gateway and the hub that the part "build" makes.
+var errNotBuilt = errors.New("there is nothing to test: the build has failed")
+
 // build makes the gateway and the hub once, with the page in them, for the tests of
-// Node and Python, which find them by the environment that is returned. Go's tests
-// build what they need.
-func (s *suite) build(ctx context.Context) (env []string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "suite-")
-	if err != nil {
-		return nil, nil, err
-	}
-	s.part("build", func() (usage, error) {
-		used, failed := s.command(ctx, ".", nil, "go", "build", "-o", dir+"/", "./cmd/sandbox-agent", "./cmd/sandbox-hub")
-		err = failed
-		return used, failed
+// Node and Python, which find them by the environment that is returned: nil when they
+// could not be built. Go's tests build what they need.
+func (s *suite) build(ctx context.Context) (env []string, remove func()) {
+	var dir string
+	s.part("build", func() (used usage, err error) {
+		if dir, err = os.MkdirTemp("", "suite-"); err != nil {
+			return 0, err
+		}
+		used, err = s.command(ctx, ".", nil, "go", "build", "-o", dir+"/", "./cmd/sandbox-agent", "./cmd/sandbox-hub")
+		if err == nil {
+			env = []string{"SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent"), "SANDBOX_HUB_BIN=" + filepath.Join(dir, "sandbox-hub")}
+		}
+		return used, err
 	})
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, nil, fmt.Errorf("build the gateway and the hub: %w", err)
+	return env, func() {
+		if dir != "" {
+			_ = os.RemoveAll(dir)
+		}
 	}
-	env = []string{"SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent"), "SANDBOX_HUB_BIN=" + filepath.Join(dir, "sandbox-hub")}
-	return env, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // changedAgents names the agents below whose folders something was changed since
