@@ -295,3 +295,23 @@ func TestSequential_HasNoGoroutine(t *testing.T) {
 		}
 	}
 }
+
+// A run tells everything that is wrong, also when nothing can be built: here there is no package at all.
+func TestSuite_ReportsWithoutABuild(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "suite")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files(t, map[string]string{"go.mod": "module sandboxagent.dev/sandbox-agent\n", "task": "#!/bin/sh\n"})
+	cmd := exec.Command(program, "-task", "./task")
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TEST_CACHE="+t.TempDir(), "TMPDIR="+t.TempDir())
+	out, err := cmd.Output()
+	if err == nil {
+		t.Error("the run succeeded")
+	}
+	for _, want := range []string{"FAIL: build, ", "FAIL: pytest in sdk-py, 0s, processor 0s: " + errNotBuilt.Error(), "passed: lint, ", "FAIL: report, ", "\ntests: 0 passed, "} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is missing in:\n%s", want, out)
+		}
+	}
+}
