@@ -42,7 +42,7 @@ func (b *built) tests(ctx context.Context) (map[int][]test, error) {
 	for _, name := range regexp.MustCompile(`(?m)^(?:Test|Fuzz|Example)\S*$`).FindAllString(string(names), -1) {
 		notes := filepath.Join(b.work, "reached")
 		began := time.Now()
-		out, err := b.run(ctx, baseline, []string{"MUTANT_REACHED=" + notes}, "-test.short", "-test.run", "^"+regexp.QuoteMeta(name)+"$")
+		out, err := b.run(ctx, baseline, []string{"MUTANT_REACHED=" + notes}, "-test.short", "-test.paniconexit0", "-test.run", "^"+regexp.QuoteMeta(name)+"$")
 		if err != nil {
 			return nil, fmt.Errorf("%s fails without a change: %w\n%s", name, err, out)
 		}
@@ -93,7 +93,7 @@ func (b *built) pass(ctx context.Context, n int, tests []test) (bool, error) {
 		took += t.took
 	}
 	limit := max(shortest, min(10*took, longest+2*took))
-	_, err := b.run(ctx, limit, []string{"MUTANT=" + strconv.Itoa(n)}, "-test.short", "-test.failfast", "-test.run", "^("+strings.Join(names, "|")+")$")
+	_, err := b.run(ctx, limit, []string{"MUTANT=" + strconv.Itoa(n)}, "-test.short", "-test.failfast", "-test.paniconexit0", "-test.run", "^("+strings.Join(names, "|")+")$")
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
