@@ -26,8 +26,8 @@ var heavy = map[string]int{"claude": 2, "copilot": 2, "gemini": 2, "opencode": 3
 
 // seats is how much of the machine real agents may use at once. An agent that
 // runs keeps half a processor busy: the rest of the time it waits for its model,
-// for a command, or for the end of another. What computes in the rest of a run stands behind them.
-func seats() int { return 3 * max(2, runtime.NumCPU()) }
+// for a command, or for the end of another. A container has as many processors as its quota. What computes in the rest of a run stands behind them.
+func seats() int { return 3 * max(2, runtime.GOMAXPROCS(0)) }
 
 // maxWait bounds the wait for a turn: with a whole suite in front of it, a test
 // waits for minutes.

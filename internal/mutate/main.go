@@ -60,6 +60,9 @@ func main() {
 // errTooFew says that too little is killed.
 var errTooFew = errors.New("fewer changes are killed than wanted")
 
+// errNothing says that nothing was measured: another result would be a good one.
+var errNothing = errors.New("there is nothing to change")
+
 func run(ctx context.Context, o options, list accepted, out io.Writer) error {
 	var errs []error
 	for _, p := range o.packages {
@@ -79,11 +82,14 @@ func runPackage(ctx context.Context, o options, pattern string, list accepted, o
 	for _, id := range list.stale(b.points) {
 		fmt.Fprintf(out, "accepted, but not there: %s\n", id)
 	}
+	chosen := choose(b.points, o)
+	if len(chosen) == 0 {
+		return errNothing
+	}
 	reached, err := b.tests(ctx)
 	if err != nil {
 		return err
 	}
-	chosen := choose(b.points, o)
 	results, err := b.try(ctx, chosen, reached, o.parallel, func(r result) {
 		if o.verbose {
 			fmt.Fprintf(out, "killed=%v reached=%v %s\n", r.killed, r.reached, where(r.point))
@@ -154,12 +160,7 @@ func report(out io.Writer, name string, results []result, list accepted) float64
 			fmt.Fprintf(out, "not reached  %s\n", where(r.point))
 		}
 	}
-	percent := func(c count) float64 {
-		if c.all == 0 {
-			return 100
-		}
-		return 100 * float64(c.killed+c.accepted) / float64(c.all)
-	}
+	percent := func(c count) float64 { return 100 * float64(c.killed+c.accepted) / float64(c.all) }
 	line := func(name string, c count) {
 		fmt.Fprintf(out, "%-40s %5.1f %%  %d killed, %d accepted of %d; %d not reached\n", name, percent(c), c.killed, c.accepted, c.all, c.missed)
 	}

@@ -118,3 +118,12 @@ func TestMutate_ATestThatFailsAnyway(t *testing.T) {
 		t.Errorf("left over: %v", left)
 	}
 }
+
+// Where there is nothing to change, nothing is said of the tests.
+func TestMutate_NothingToChange(t *testing.T) {
+	var out strings.Builder
+	err := run(t.Context(), options{packages: []string{tiny}, files: []string{"missing.go"}, parallel: 1, want: 90}, nil, &out)
+	if !errors.Is(err, errNothing) || out.String() != "" {
+		t.Errorf("error %v:\n%s", err, &out)
+	}
+}

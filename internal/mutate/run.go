@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/group"
 )
 
 const (
@@ -40,7 +42,7 @@ func (b *built) tests(ctx context.Context) (map[int][]test, error) {
 	for _, name := range regexp.MustCompile(`(?m)^(?:Test|Fuzz|Example)\S*$`).FindAllString(string(names), -1) {
 		notes := filepath.Join(b.work, "reached")
 		began := time.Now()
-		out, err := b.run(ctx, baseline, []string{"MUTANT_REACHED=" + notes}, "-test.short", "-test.run", "^"+regexp.QuoteMeta(name)+"$")
+		out, err := b.run(ctx, baseline, []string{"MUTANT_REACHED=" + notes}, "-test.short", "-test.paniconexit0", "-test.run", "^"+regexp.QuoteMeta(name)+"$")
 		if err != nil {
 			return nil, fmt.Errorf("%s fails without a change: %w\n%s", name, err, out)
 		}
@@ -91,7 +93,7 @@ func (b *built) pass(ctx context.Context, n int, tests []test) (bool, error) {
 		took += t.took
 	}
 	limit := max(shortest, min(10*took, longest+2*took))
-	_, err := b.run(ctx, limit, []string{"MUTANT=" + strconv.Itoa(n)}, "-test.short", "-test.failfast", "-test.run", "^("+strings.Join(names, "|")+")$")
+	_, err := b.run(ctx, limit, []string{"MUTANT=" + strconv.Itoa(n)}, "-test.short", "-test.failfast", "-test.paniconexit0", "-test.run", "^("+strings.Join(names, "|")+")$")
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
@@ -102,7 +104,7 @@ func (b *built) pass(ctx context.Context, n int, tests []test) (bool, error) {
 	return err == nil, nil
 }
 
-// run runs the test binary in the folder of the package.
+// run runs the test binary in the folder of the package. What it started ends with it.
 func (b *built) run(ctx context.Context, limit time.Duration, environ []string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -116,7 +118,7 @@ func (b *built) run(ctx context.Context, limit time.Duration, environ []string, 
 	cmd.Env = append(append(os.Environ(), "TMPDIR="+temp), environ...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	err = group.Run(cmd)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}

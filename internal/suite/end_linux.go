@@ -41,6 +41,27 @@ func endAll(mark string, grace time.Duration) {
 	}
 }
 
+// left names the processes of a run that are still there.
+func left(mark string) []string {
+	run := processes{mark: mark, since: map[int]string{}}
+	pids := run.live()
+	for end := time.Now().Add(settles); len(pids) > 0 && time.Now().Before(end); pids = run.live() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	const most = 200 // bytes of its arguments
+	var names []string
+	for _, pid := range pids {
+		id := strconv.Itoa(pid)
+		command, err := os.ReadFile("/proc/" + id + "/cmdline")
+		if err != nil {
+			continue // it has just ended
+		}
+		text := strings.TrimSpace(strings.ReplaceAll(string(command), "\x00", " "))
+		names = append(names, id+" "+text[:min(len(text), most)])
+	}
+	return names
+}
+
 // living returns the fields of /proc/PID/stat from the state on, nil when no thread of the process lives. Its first one may have ended.
 func living(pid string) []string {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")

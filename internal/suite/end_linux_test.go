@@ -65,3 +65,25 @@ ctypes.CDLL(None).pthread_exit(None)
 		}
 	}
 }
+
+// What a run leaves that ends by itself is told and ended.
+func TestEndMarked_TellsWhatIsLeft(t *testing.T) {
+	id := strconv.Itoa(os.Getpid())
+	t.Setenv("TEST_RUN", id)
+	t.Chdir(t.TempDir())
+	var out strings.Builder
+	s := suite{out: &out}
+	end := s.endMarked(t.Context(), "TEST_RUN="+id, time.Minute)
+	if _, err := s.command(t.Context(), ".", nil, "sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo $! >pid"); err != nil {
+		t.Fatal(err)
+	}
+	pid := strings.TrimSpace(string(must(os.ReadFile("pid"))))
+	end()
+	if want := "left by the run, and ended: " + pid + " sleep 300\n"; out.String() != want {
+		t.Errorf("it says %q, want %q", out.String(), want)
+	}
+	if stat := living(pid); stat != nil {
+		t.Errorf("process %s is left: %s", pid, stat)
+		_ = syscall.Kill(must(strconv.Atoi(pid)), syscall.SIGKILL)
+	}
+}

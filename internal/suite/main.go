@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -86,16 +87,16 @@ func whileParentLives(ctx context.Context, cancel func()) {
 // all runs every part and reports. Whatever fails, the others run: one run tells
 // everything that is wrong.
 func (s *suite) all(ctx context.Context) error {
-	serving, end := context.WithCancel(ctx)
-	defer end()
+	serving, leave := context.WithCancel(ctx)
+	defer leave()
 	if _, err := agentcache.Serve(serving); err != nil {
 		return err
 	}
-	ended, stop, err := endWith(ctx)
+	end, err := s.endWith(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer end()
 	dir, err := agentcache.Dir()
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	goRuns, err := s.goRuns(ctx)
 	if err != nil {
-		return err
+		s.part("go test", func() (usage, error) { return 0, err })
 	}
 	// Four things at a time, of which those that take longest begin first. Those that wait for agents, browsers or
 	// sockets leave time of the processors, and two that compute have it from the beginning: what begins last
@@ -184,23 +185,27 @@ func (s *suite) all(ctx context.Context) error {
 		verb("tmux:deps")
 	})
 	prepared.Wait()
-	built, remove, err := s.build(ctx)
-	if err != nil {
-		return err
-	}
+	built, remove := s.build(ctx)
 	defer remove()
-	for _, dir := range s.node {
-		parts = append(parts, func() { s.part("npm test in "+dir, func() (usage, error) { return s.nodeTest(ctx, dir, built) }) })
+	with := func(name, dir string, test func(ctx context.Context, dir string, env []string) (usage, error)) {
+		parts = append(parts, func() {
+			s.part(name+" in "+dir, func() (usage, error) {
+				if built == nil {
+					return 0, errNotBuilt
+				}
+				return test(ctx, dir, built)
+			})
+		})
 	}
-	parts = append(parts, func() {
-		s.part("pytest in "+pythonDir, func() (usage, error) { return s.pythonTest(ctx, pythonDir, built) })
-	})
+	for _, dir := range s.node {
+		with("npm test", dir, s.nodeTest)
+	}
+	with("pytest", pythonDir, s.pythonTest)
 	for _, part := range append(parts, lint) {
 		next <- part
 	}
 	finish()
 	if ctx.Err() != nil {
-		<-ended
 		return ctx.Err()
 	}
 	if s.long { // the machine does nothing else by now
@@ -212,33 +217,45 @@ func (s *suite) all(ctx context.Context) error {
 	return nil
 }
 
-// one runs one command, and ends all that it has started if ctx ends before it.
+// one runs one command, and ends all that it has started.
 func (s *suite) one(ctx context.Context, command []string) error {
-	ended, stop, err := endWith(ctx)
+	end, err := s.endWith(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer end()
 	_, err = s.command(ctx, ".", nil, command[0], command[1:]...)
-	if ctx.Err() != nil {
-		<-ended
-	}
 	return err
 }
 
-// endWith marks all processes that are started from now on, and ends them with ctx, unless it is stopped before. It
-// closes ended then.
-func endWith(ctx context.Context) (ended chan struct{}, stop func() bool, err error) {
+// endWith marks all processes that are started from now on, and ends them with ctx. What is left at the end of the run
+// is told and ended by end.
+func (s *suite) endWith(ctx context.Context) (end func(), err error) {
 	mark := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	if err := os.Setenv(markVar, mark); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	ended = make(chan struct{})
-	stop = context.AfterFunc(ctx, func() {
+	return s.endMarked(ctx, markVar+"="+mark, grace), nil
+}
+
+// endMarked is endWith for processes with a mark in their environment.
+func (s *suite) endMarked(ctx context.Context, mark string, grace time.Duration) (end func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		endAll(markVar+"="+mark, grace)
+		endAll(mark, grace)
 	})
-	return ended, stop, nil
+	return func() {
+		if !stop() {
+			<-ended
+			return
+		}
+		// Only a word: what a tool leaves behind, as one that looks for a newer version of itself, is no failure of a test.
+		for _, process := range left(mark) {
+			fmt.Fprintf(s.out, "left by the run, and ended: %s\n", process)
+		}
+		endAll(mark, settles)
+	}
 }
 
 // compileOnce has all that the run builds, also below its tests, built with the tag that counts
@@ -247,25 +264,29 @@ func compileOnce() error {
 	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -tags=countstarts"))
 }
 
+// errNotBuilt fails what tests the gateway and the hub that the part "build" makes.
+var errNotBuilt = errors.New("there is nothing to test: the build has failed")
+
 // build makes the gateway and the hub once, with the page in them, for the tests of
-// Node and Python, which find them by the environment that is returned. Go's tests
-// build what they need.
-func (s *suite) build(ctx context.Context) (env []string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "suite-")
-	if err != nil {
-		return nil, nil, err
-	}
-	s.part("build", func() (usage, error) {
-		used, failed := s.command(ctx, ".", nil, "go", "build", "-o", dir+"/", "./cmd/sandbox-agent", "./cmd/sandbox-hub")
-		err = failed
-		return used, failed
+// Node and Python, which find them by the environment that is returned: nil when they
+// could not be built. Go's tests build what they need.
+func (s *suite) build(ctx context.Context) (env []string, remove func()) {
+	var dir string
+	s.part("build", func() (used usage, err error) {
+		if dir, err = os.MkdirTemp("", "suite-"); err != nil {
+			return 0, err
+		}
+		used, err = s.command(ctx, ".", nil, "go", "build", "-o", dir+"/", "./cmd/sandbox-agent", "./cmd/sandbox-hub")
+		if err == nil {
+			env = []string{"SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent"), "SANDBOX_HUB_BIN=" + filepath.Join(dir, "sandbox-hub")}
+		}
+		return used, err
 	})
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, nil, fmt.Errorf("build the gateway and the hub: %w", err)
+	return env, func() {
+		if dir != "" {
+			_ = os.RemoveAll(dir)
+		}
 	}
-	env = []string{"SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent"), "SANDBOX_HUB_BIN=" + filepath.Join(dir, "sandbox-hub")}
-	return env, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // changedAgents names the agents below whose folders something was changed since
@@ -325,6 +346,9 @@ const mostOfAPart = time.Hour
 
 // grace is how long a program may take to end after it was interrupted.
 const grace = 20 * time.Second
+
+// settles is how long that may take which nobody waits for: to end by itself, and then after it was interrupted.
+const settles = 2 * time.Second
 
 // program returns a command that ends with ctx: interrupted first, for it has
 // processes of its own to end.

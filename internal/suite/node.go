@@ -15,6 +15,7 @@ type vitest struct {
 	Success     bool
 	TestResults []struct {
 		Name, Status     string
+		Message          string // why it could not be loaded
 		AssertionResults []struct {
 			FullName, Status string
 			FailureMessages  []string
@@ -56,18 +57,23 @@ func (s *suite) nodeTest(ctx context.Context, dir string, env []string) (usage, 
 	}
 	for _, f := range v.TestResults {
 		if f.Status == "failed" && len(f.AssertionResults) == 0 {
-			ran = errors.Join(ran, fmt.Errorf("%s could not be loaded", f.Name))
+			ran = errors.Join(ran, fmt.Errorf("%s could not be loaded: %s", f.Name, begin(f.Message)))
 		}
 		rest := filepath.ToSlash(f.Name)
 		if i := strings.LastIndex(rest, "/"+dir+"/"); i >= 0 { // folders above may have its name
 			rest = rest[i+len(dir)+2:]
 		}
 		for _, a := range f.AssertionResults {
-			outcome := map[string]string{"passed": "pass", "failed": "fail"}[a.Status]
-			if outcome == "" {
-				outcome = "skip"
+			r := result{kind: nodeKind(dir, rest), name: dir + "/" + rest + " " + a.FullName}
+			switch a.Status {
+			case "passed":
+				r.outcome = "pass"
+			case "failed":
+				r.outcome, r.why = "fail", begin(strings.Join(a.FailureMessages, "\n"))
+			default:
+				r.outcome, r.why = "skip", begin(a.Status)
 			}
-			s.note(result{kind: nodeKind(dir, rest), name: dir + "/" + rest + " " + a.FullName, outcome: outcome, why: a.Status})
+			s.note(r)
 		}
 	}
 	return used, ran

@@ -114,13 +114,73 @@ func TestGoRuns_LeaveNoTestOut(t *testing.T) {
 	}
 }
 
+// With the race detector a test plays a part of its sequences only: the other run must have it, too. What calls something
+// that takes a part of them does so itself.
+func TestBoth_HasAllThatPlaySequences(t *testing.T) {
+	function := regexp.MustCompile(`(?m)^func (\w+)\([^\n]*(?:}$|(?s:.*?)^}$)`)
+	taken := regexp.MustCompile(`\bagentcache\.Sequences\(|\.Play\(t, \d`)
+	bodies := map[string]map[string]string{} // by folder and function
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(file)
+		of := bodies[filepath.Dir(file)]
+		if of == nil {
+			of = map[string]string{}
+			bodies[filepath.Dir(file)] = of
+		}
+		for _, m := range function.FindAllSubmatch(b, -1) {
+			of[string(m[1])] = string(m[0])
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBoth := regexp.MustCompile(both)
+	found := 0
+	for dir, of := range bodies {
+		calls := []*regexp.Regexp{taken}
+		seen := map[string]bool{}
+		for len(calls) > 0 {
+			call := calls[0]
+			calls = calls[1:]
+			for name, body := range of {
+				_, body, _ = strings.Cut(body, "{")
+				switch {
+				case seen[name] || !call.MatchString(body):
+					continue
+				case !strings.HasPrefix(name, "Test"):
+					calls = append(calls, regexp.MustCompile(`\b`+name+`\b`))
+				case !inBoth.MatchString(name):
+					t.Errorf("%s: %s plays a part of its sequences with the race detector, and is not in both", dir, name)
+				default:
+					found++
+				}
+				seen[name] = true
+			}
+		}
+	}
+	if found < 11 {
+		t.Errorf("only %d tests that play sequences are found", found)
+	}
+}
+
 func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 	const good = `{"success":true,"testResults":[{"name":"a.test.ts","status":"passed","assertionResults":[{"fullName":"a","status":"passed"}]}]}`
 	for _, tt := range []struct{ name, results, exit, want string }{
 		{"passes", good, "0", ""},
 		{"fails and npm says so", good, "1", "exit status 1"},
-		{"fails in silence", `{"success":false,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[{"fullName":"a","status":"failed"}]}]}`, "0", "tell of a failure"},
-		{"a file that cannot be loaded", `{"success":true,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[]}]}`, "0", "a.test.ts could not be loaded"},
+		{"fails in silence", `{"success":false,"testResults":[{"name":"a.test.ts","status":"failed","assertionResults":[{"fullName":"a","status":"failed","failureMessages":["it is","lost"]}]}]}`, "0", "tell of a failure"},
+		{"a file that cannot be loaded", `{"success":true,"testResults":[{"name":"a.test.ts","status":"failed","message":"no such module","assertionResults":[]}]}`, "0", "a.test.ts could not be loaded: no such module"},
 		{"no results", "", "0", "read the results"},
 		{"half of them", good[:len(good)/2], "0", "read the results"},
 	} {
@@ -134,6 +194,11 @@ func TestNodeTest_EveryFailureFailsIt(t *testing.T) {
 			_, err := s.nodeTest(t.Context(), "a", nil)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
+			}
+			for _, r := range s.results {
+				if r.outcome == "fail" && r.why != "it is\nlost\n" {
+					t.Errorf("why it failed: %q", r.why)
+				}
 			}
 		})
 	}
@@ -227,6 +292,26 @@ func TestSequential_HasNoGoroutine(t *testing.T) {
 			if m := concurrent.Find(b); m != nil {
 				t.Errorf("%s has %q: run its tests with the race detector", f, m)
 			}
+		}
+	}
+}
+
+// A run tells everything that is wrong, also when nothing can be built: here there is no package at all.
+func TestSuite_ReportsWithoutABuild(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "suite")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files(t, map[string]string{"go.mod": "module sandboxagent.dev/sandbox-agent\n", "task": "#!/bin/sh\n"})
+	cmd := exec.Command(program, "-task", "./task")
+	cmd.Env = append(os.Environ(), "SANDBOX_AGENT_TEST_CACHE="+t.TempDir(), "TMPDIR="+t.TempDir())
+	out, err := cmd.Output()
+	if err == nil {
+		t.Error("the run succeeded")
+	}
+	for _, want := range []string{"FAIL: build, ", "FAIL: pytest in sdk-py, 0s, processor 0s: " + errNotBuilt.Error(), "passed: lint, ", "FAIL: report, ", "\ntests: 0 passed, "} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is missing in:\n%s", want, out)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
@@ -19,14 +21,18 @@ const pythonDir = "sdk-py"
 // junit is what pytest writes with --junitxml.
 type junit struct {
 	Cases []struct {
-		Class   string    `xml:"classname,attr"`
-		Name    string    `xml:"name,attr"`
-		Failure *struct{} `xml:"failure"`
-		Error   *struct{} `xml:"error"`
-		Skipped *struct {
-			Message string `xml:"message,attr"`
-		} `xml:"skipped"`
+		Class    string  `xml:"classname,attr"`
+		Name     string  `xml:"name,attr"`
+		Failures []ended `xml:"failure"`
+		Errors   []ended `xml:"error"` // before the test, or behind it
+		Skipped  *ended  `xml:"skipped"`
 	} `xml:"testsuite>testcase"`
+}
+
+// ended is why a test did not pass.
+type ended struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"` // with the lines of code
 }
 
 // pythonTest runs the tests of a folder with env added to the environment, and
@@ -60,13 +66,16 @@ func (s *suite) pythonTest(ctx context.Context, dir string, env []string) (usage
 	for _, c := range results.Cases {
 		r := result{kind: "python", name: dir + "/" + c.Class + " " + c.Name, outcome: "pass"}
 		switch {
-		case c.Failure != nil || c.Error != nil:
+		case len(c.Failures)+len(c.Errors) > 0:
 			r.outcome = "fail"
+			for _, f := range slices.Concat(c.Failures, c.Errors) {
+				r.why += begin(cmp.Or(strings.TrimSpace(f.Text), f.Message))
+			}
 			if ran == nil {
 				ran = fmt.Errorf("%s failed, and pytest does not tell", c.Name)
 			}
 		case c.Skipped != nil:
-			r.outcome, r.why = "skip", c.Skipped.Message
+			r.outcome, r.why = "skip", begin(c.Skipped.Message)
 		}
 		s.note(r)
 	}

@@ -13,7 +13,7 @@ import (
 func TestPythonTest(t *testing.T) {
 	const results = `<?xml version="1.0"?><testsuites><testsuite><testcase classname="tests.a" name="one"/>` +
 		`<testcase classname="tests.a" name="two"><skipped message="no reason"/></testcase>` +
-		`<testcase classname="tests.b" name="three"><failure/></testcase></testsuite></testsuites>`
+		`<testcase classname="tests.b" name="three"><failure message="short">the lines of it</failure><error message="and more"/></testcase></testsuite></testsuites>`
 	for _, tt := range []struct{ name, program, want string }{
 		{"results", "#!/bin/sh\nfor a; do :; done\nprintf '%s' '" + results + "' > ${a#--junitxml=}\nexit 1\n", "exit status 1"},
 		{"results, and an exit code that lies", "#!/bin/sh\nfor a; do :; done\nprintf '%s' '" + results + "' > ${a#--junitxml=}\n", "three failed"},
@@ -40,7 +40,7 @@ func TestPythonTest(t *testing.T) {
 				}
 				got[r.name] = r.outcome + r.why
 			}
-			want := map[string]string{"p/tests.a one": "pass", "p/tests.a two": "skipno reason", "p/tests.b three": "fail"}
+			want := map[string]string{"p/tests.a one": "pass", "p/tests.a two": "skipno reason\n", "p/tests.b three": "failthe lines of it\nand more\n"}
 			if !maps.Equal(got, want) {
 				t.Errorf("%v, want %v", got, want)
 			}

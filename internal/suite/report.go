@@ -26,13 +26,28 @@ type result struct {
 	kind    string
 	name    string // folder and test
 	outcome string // pass, fail or skip
-	why     string // what it said
+	why     string // what it said, whole lines
 }
 
 func (s *suite) note(r result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.results = append(s.results, r)
+}
+
+// mostOfWhy bounds what is kept of why a test of Node or Python failed. All of it stands in the output of its part.
+const mostOfWhy = 8 << 10
+
+// begin returns the beginning of a text, as whole lines.
+func begin(text string) string {
+	text = strings.TrimSpace(text)
+	if len(text) > mostOfWhy {
+		text = strings.ToValidUTF8(text[:mostOfWhy], "") + "\n... the rest stands above"
+	}
+	if text == "" {
+		return ""
+	}
+	return text + "\n"
 }
 
 var (
@@ -51,6 +66,7 @@ func (s *suite) report(w io.Writer, startsFile string) error {
 	if err != nil {
 		return err
 	}
+	fine := map[string]int{} // skips that are allowed, by their reasons
 	for _, r := range s.results {
 		outcomes[r.outcome]++
 		if r.outcome != "skip" {
@@ -58,9 +74,13 @@ func (s *suite) report(w io.Writer, startsFile string) error {
 			continue
 		}
 		if !s.long && strings.Contains(r.why, agentcache.LongTier) {
+			fine["it is of the long tier"]++
 			continue
 		}
-		if !slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(r.name) }) {
+		i := slices.IndexFunc(allowed, func(s skip) bool { return s.tests.MatchString(r.name) })
+		if i >= 0 {
+			fine[allowed[i].reason]++
+		} else {
 			fmt.Fprintf(w, "skipped: %s\n%s", r.name, r.why)
 			if os.Getenv("CI") == "true" {
 				wrong = append(wrong, fmt.Errorf("%s was skipped, and skips.txt does not allow it", r.name))
@@ -98,8 +118,22 @@ func (s *suite) report(w io.Writer, startsFile string) error {
 	fmt.Fprintf(w, "starts of real agents: %s\n", starts)
 	fmt.Fprintf(w, "most of it in: %s\n", strings.Join(starts.dearest(10), ", "))
 	fmt.Fprintf(w, "ran: %s\n", strings.Join(kinds, ", "))
+	fmt.Fprintln(w, allowedSkips(fine))
 	fmt.Fprintf(w, "tests: %d passed, %d failed, %d skipped\n", outcomes["pass"], outcomes["fail"], outcomes["skip"])
 	return errors.Join(wrong...)
+}
+
+// allowedSkips says how many skips each reason has allowed, the most frequent first.
+func allowedSkips(reasons map[string]int) string {
+	all := 0
+	names := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
+		return cmp.Or(reasons[b]-reasons[a], strings.Compare(a, b))
+	})
+	for i, reason := range names {
+		all += reasons[reason]
+		names[i] = fmt.Sprintf("; %d: %s", reasons[reason], reason)
+	}
+	return fmt.Sprintf("skipped as allowed: %d%s", all, strings.Join(names, ""))
 }
 
 // firstLines is the beginning of a test's output, where its errors are: logs of
@@ -144,15 +178,20 @@ func readFloors(file string) (map[string]int, error) {
 	return out, err
 }
 
-// readSkips returns the patterns of tests that may be skipped. Each has a reason.
-func readSkips(file string) ([]*regexp.Regexp, error) {
-	var out []*regexp.Regexp
+// skip is a pattern of tests that may be skipped.
+type skip struct {
+	tests  *regexp.Regexp
+	reason string
+}
+
+func readSkips(file string) ([]skip, error) {
+	var out []skip
 	err := table(file, func(pattern, reason string) error {
 		if reason == "" {
 			return errors.New("no reason is given")
 		}
 		re, err := regexp.Compile(pattern)
-		out = append(out, re)
+		out = append(out, skip{re, reason})
 		return err
 	})
 	return out, err

@@ -71,6 +71,9 @@ func TestReport_NothingStopsRunningInSilence(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
+			if allowed := strings.Contains(out.String(), "skipped as allowed: 1; 1: root may do it\n"); allowed != (tt.name == "a skip that is allowed") {
+				t.Errorf("it says\n%s", out.String())
+			}
 			if !strings.Contains(out.String(), "starts of real agents: 1 (codex 1 2s), asked for a word 1 times, processor 2s\n") {
 				t.Errorf("it says\n%s", out.String())
 			}
@@ -99,6 +102,21 @@ func TestReport_SaysWhatFailed(t *testing.T) {
 	want := "failed: fs.TestA/one\nbecause of this\n" + strings.Repeat("a log\n", 39) + "    ... the rest stands above\nfailed: fs.TestAB\nand this\nstarts of"
 	if !strings.HasPrefix(out.String(), want) {
 		t.Errorf("it says\n%s", out.String())
+	}
+}
+
+// What is kept of a long text is text, and ends with its line.
+func TestBegin(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                   "",
+		" \n":                                "",
+		"a\nb":                               "a\nb\n",
+		"a\n\n":                              "a\n",
+		"a" + strings.Repeat("ä", mostOfWhy): "a" + strings.Repeat("ä", mostOfWhy/2-1) + "\n... the rest stands above\n",
+	} {
+		if got := begin(text); got != want {
+			t.Errorf("of %.20q it keeps %.20q, %d bytes, want %d", text, got, len(got), len(want))
+		}
 	}
 }
 

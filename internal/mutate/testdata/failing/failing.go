@@ -1,5 +1,5 @@
 // Package failing has a test that fails.
 package failing
 
-// Is is.
-func Is() bool { return true }
+// Is is, and has something to change.
+func Is(a, b int) bool { return a < b }

@@ -3,7 +3,7 @@ package failing
 import "testing"
 
 func TestFails(t *testing.T) {
-	if Is() {
+	if Is(1, 2) {
 		t.Error("it is")
 	}
 }

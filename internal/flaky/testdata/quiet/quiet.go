@@ -1,0 +1,2 @@
+// Package quiet has tests that end without a word of their failure.
+package quiet
