@@ -25,16 +25,29 @@ func TurnBegan(ended json.RawMessage) bool {
 	return string(code) != strconv.FormatInt(CodeCancelled, 10)
 }
 
-// PromptIDs returns the prompts that a session/cancel is for alone, by the promptId in their _meta. named is false where it names none: then it is
-// for all that the session does.
+// What of a cancel's list of prompts counts. A session has fewer prompts.
+const (
+	maxPromptIDs  = 256     // ids
+	maxPromptID   = 1 << 10 // bytes of one, as JSON
+	maxPromptList = 1 << 20 // bytes of all
+)
+
+// PromptIDs returns the prompts that a session/cancel is for alone, by the promptId in their _meta. named is false where it has no list, or null:
+// then it is for all that the session does. What is no id, or one of many, or longer than an id is, is left out.
 func PromptIDs(cancel *Message) (ids []string, named bool) {
 	list, named := rawjson.Member(cancel.Meta(), MetaKey, "promptIds")
+	if !named || string(list) == "null" {
+		return nil, false
+	}
+	if len(list) > maxPromptList {
+		return nil, true
+	}
 	for _, id := range rawjson.Elements(list) {
-		if id[0] == '"' {
+		if id[0] == '"' && len(id) > len(`""`) && len(id) <= maxPromptID && len(ids) < maxPromptIDs {
 			ids = append(ids, rawjson.Unquote(id))
 		}
 	}
-	return ids, named
+	return ids, true
 }
 
 // CancelOf returns the session/cancel that is for these prompts of a session alone.

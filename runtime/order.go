@@ -147,7 +147,8 @@ func (l *loads) cancel(m *acp.Message, f func() (run func())) (waits bool, err e
 	case named && len(b.rest) >= maxBehind:
 		err = errManyBehind
 	case named:
-		b.rest = slices.Insert(b.rest, 0, &waiting{cancel: true, named: true, run: f()})
+		l.held.Count(len(m.Frame()))
+		b.rest = slices.Insert(b.rest, 0, &waiting{size: len(m.Frame()), cancel: true, named: true, run: f()})
 	case len(b.rest) == 0 || !b.rest[0].cancel || b.rest[0].named: // else one waits that is for the same
 		b.rest = slices.Insert(b.rest, 0, &waiting{cancel: true, run: f()})
 	}

@@ -266,7 +266,7 @@ class Prompts:
             cancel.done.set()
 
     def _before(self, prompt: Prompt) -> asyncio.Event | None:
-        """What the prompt is sent behind: an older prompt, and a cancel of all that came before it, which would end it, too."""
+        """What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too: of all, or at a gateway that knows no other."""
         for other in self._order.get(prompt.session_id, []):
             if other is prompt:
                 break
@@ -274,7 +274,7 @@ class Prompts:
                 return other.sent
         if not prompt.gone:
             for cancel in self._cancels:
-                if not cancel.alone and cancel.session_id == prompt.session_id and prompt not in cancel.asked:
+                if cancel.session_id == prompt.session_id and prompt not in cancel.asked:
                     return cancel.done
         return None
 

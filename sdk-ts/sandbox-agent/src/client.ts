@@ -572,7 +572,7 @@ export class SandboxAgentClient<V extends AcpVersion = 1> implements AsyncDispos
       patience: () => this.#patience(),
       state: async () => (await this.api.session(sessionId)).state,
       events: (after) => this.api.sessionEvents(sessionId, { after, limit: 1000 }),
-    });
+    }, metaOf(params).promptId);
     if (signal) {
       const leave = follow(signal, () => void turn.cancel().catch(() => {}));
       turn.then(leave, leave);

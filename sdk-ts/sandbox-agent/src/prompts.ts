@@ -78,7 +78,7 @@ interface KnownEnd {
 /** Resolves, when there is a connection, with what sends a cancel on it, of all or of some prompts alone, and with `again` says false when that was lost. */
 type Connected = () => Promise<(again: boolean, promptIds?: string[]) => Promise<unknown>>;
 
-/** A cancel of all until it is sent. */
+/** A cancel until it is sent. */
 interface Cancel {
   readonly sessionId: string;
   readonly asked: readonly Prompt[]; // the prompts that it is to end
@@ -131,11 +131,12 @@ export class Prompts {
   readonly #prefix = crypto.randomUUID();
   #count = 0;
 
-  add(sessionId: string, connected: Connected, wire: Wire): Turn<AcpVersion> {
+  add(sessionId: string, connected: Connected, wire: Wire, given?: unknown): Turn<AcpVersion> {
+    if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(given))) throw new TypeError(`promptId ${String(given)}: give each prompt a text of its own`);
     const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
-      id: `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
+      id: (given as string | undefined) ?? `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
       phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
       from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
     };
@@ -307,19 +308,19 @@ export class Prompts {
     const from = first ? queue.indexOf(first) : 0;
     if (from < 0) return; // its end is here, if not yet handed on
     for (const prompt of queue.slice(from)) {
-      prompt.alone ||= !!first;
+      prompt.alone = !!first && prompt.alone !== false;
       if (prompt.gone) continue;
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
     }
     const asked = this.#queue(sessionId).slice(from);
-    if (!first || asked.length > 0) await this.#cancelBehind(sessionId, asked, connected, first?.alone);
+    if (!first || asked.length > 0) await this.#cancelBehind(sessionId, asked, connected, !!first);
   }
 
   async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, alone?: boolean): Promise<void> {
     let over!: () => void;
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
-    if (!alone) this.#cancels.add(cancel);
+    this.#cancels.add(cancel);
     try {
       for (let later = false; ; later = true) {
         await Promise.all(asked.map((p) => p.delivery === "open" && p.delivered));
@@ -343,7 +344,7 @@ export class Prompts {
     }
   }
 
-  /** What the prompt is sent behind: an older prompt, and a cancel of all that came before it, which would end it, too. */
+  /** What the prompt is sent behind: an older prompt, and a cancel that came before it, which would end it, too: of all, or at a gateway that knows no other. */
   #before(prompt: Prompt): Promise<void> | undefined {
     const queue = this.#queue(prompt.sessionId);
     const older = queue.slice(0, Math.max(queue.indexOf(prompt), 0)).find((p) => p.delivery !== "done");

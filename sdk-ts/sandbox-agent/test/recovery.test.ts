@@ -775,6 +775,17 @@ test.each(variants)("prompts that wait at the gateway for another client's turn 
   expect((await session.prompt("echo four")).text).toBe("four");
 });
 
+test.each(variants)("a prompt that was given an id is cancelled by it, and no other may have that: version $acpVersion, $agent, $transport", async (options) => {
+  await using c = new SandboxAgentClient({ baseUrl: gateway.url, ...options });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const _meta = { "sandboxagent.dev": { promptId: "mine" } };
+  const turn = session.prompt("hang", { _meta });
+  expect(() => session.prompt("echo hi", { _meta })).toThrow(TypeError);
+  await expect.poll(async () => (await c.api.session(session.id)).state).toBe("running");
+  await turn.cancel();
+  expect((await turn).stopReason).toBe("cancelled");
+});
+
 test.each(variants.filter(({ transport }) => transport !== "inline"))("prompts that wait at the gateway for a turn of their own client are cancelled, and it goes on: version $acpVersion, $agent, $transport", async (options) => {
   let prompts = 0;
   const sent = later<void>();
