@@ -135,6 +135,30 @@ func TestChoose_AnsweredLateBehindANewerOne(t *testing.T) {
 	}
 }
 
+// So it is with an option, of which the answer says what it was.
+func TestChoose_AnOptionAnsweredLateBehindANewerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel, optionWeb)
+		tc.callErr("session/set_config_option", `{"sessionId":"n","configId":"model","value":"small"}`)
+		late := a.nextOf(t, "session/set_config_option")
+		tc.sets(a, "model", `"big"`, optionModel, optionWeb)
+		a.answer(late, offeringOptions(strings.Replace(optionModel, `"currentValue":"big"`, `"currentValue":"small"`, 1), optionWeb))
+		back := a.nextOf(t, "session/set_config_option")
+		if given(back, "value") != `"big"` {
+			t.Errorf("the agent is sent %s", back.m.Frame())
+		}
+		shown := tc.shows()
+		a.answer(back, offeringOptions(optionModel, optionWeb))
+		if shown = append(shown, tc.shows()...); !slices.Equal(shown, []string{"options", "options"}) {
+			t.Errorf("clients are shown %q", shown)
+		}
+		tc.ends(a)
+		if set := tc.startsWith(a, takesAll, strings.Replace(optionModel, `"currentValue":"big"`, `"currentValue":"small"`, 1), optionWeb); strings.Join(set, " ") != `"model"="big"` {
+			t.Errorf("at the next start the agent is set to %q", set)
+		}
+	})
+}
+
 // What a load has set and the agent takes behind its time limit counts, and all are told.
 func TestLoad_SetsWhatIsTakenLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -336,14 +360,14 @@ func TestLoad_ClosedAsTheAgentIsSet(t *testing.T) {
 	})
 }
 
-// A start that ends as the agent is set to what was chosen has failed: the agent has refused nothing, and the next start sets it to all.
+// A start that is given up as the agent is set to what was chosen has failed: the agent has refused nothing, and the next start sets it to all.
+// What the agent does not answer in the time of a start does not keep the prompt from it, and is set beside it: but a session that must only
+// read, and is not held to that yet.
 func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
-	for name, row := range map[string]struct {
-		close bool
-		why   string
-	}{
-		"it is given up":   {true, "is closed"},
-		"its time is over": {false, "did not answer"},
+	for name, row := range map[string]struct{ close, readonly bool }{
+		"it is given up":                          {close: true},
+		"its time is over":                        {},
+		"its time is over, and it must only read": {readonly: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -353,6 +377,13 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 				takesAll(a.nextOf(t, "session/set_config_option"))
 				tc.until(load)
 				tc.sets(a, "web", "true", strings.Replace(optionModel, `"big"`, `"small"`, 1), optionWeb)
+				all := `"model"="small" "web"=true`
+				if row.readonly {
+					load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+					takesAll(a.nextOf(t, "session/set_mode"))
+					tc.until(load)
+					all += ` ="plan"`
+				}
 				tc.ends(a)
 				id, opened := tc.begins(t, a, "n")
 				a.answer(opened, offeringOptions(optionModel, optionWeb))
@@ -360,8 +391,40 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 				if row.close {
 					tc.request("session/close", `{"sessionId":"n"}`)
 				}
+				if !row.close && !row.readonly {
+					var set []string
+					for prompted := false; !prompted || len(set) < 2; {
+						switch m := <-a.shared; m.m.Method() {
+						case acp.MethodSessionPrompt:
+							prompted = true
+							a.answer(m, `{"stopReason":"end_turn"}`)
+						case "session/set_config_option":
+							set = append(set, given(m, "configId")+"="+given(m, "value"))
+							takesAll(m)
+						}
+					}
+					before, res := tc.until(id)
+					if res.Err() != nil {
+						t.Errorf("the prompt is answered with %s", res.Frame())
+					}
+					told := slices.ContainsFunc(before, func(m acp.Message) bool {
+						return strings.Contains(string(m.Frame()), `"unsupported":[{"field":"model"`) && strings.Contains(string(m.Frame()), "did not answer")
+					})
+					if !told {
+						t.Error("clients are not told that it is not set to the model")
+					}
+					if strings.Join(set, " ") != all {
+						t.Errorf("beside the prompt the agent is set to %q", set)
+					}
+					synctest.Wait()
+					tc.ends(a)
+					if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != all {
+						t.Errorf("at the next start the agent is set to %q", set)
+					}
+					return
+				}
 				before, res := tc.until(id)
-				if !row.close && (res.Err() == nil || !strings.Contains(res.Err().Message, row.why)) {
+				if row.readonly && (res.Err() == nil || !strings.Contains(res.Err().Message, "did not answer")) {
 					t.Errorf("the prompt is answered with %s", res.Frame())
 				}
 				for _, m := range before {
@@ -381,7 +444,7 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 					}
 				}
 				tc.call("session/load", loadOf("n", "/tmp", ""))
-				if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != `"model"="small" "web"=true` {
+				if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != all {
 					t.Errorf("at the next start the agent is set to %q", set)
 				}
 			})
