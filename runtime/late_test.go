@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,6 +133,51 @@ func TestChoose_AnsweredLateBehindANewerOne(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Where a session must only read, and the agent cannot be set to that again, it works no more: a turn ends, and the next start holds it to that.
+func TestChoose_AnsweredLateAndReadonlyNoMore(t *testing.T) {
+	for _, how := range []string{"refused", "unanswered"} {
+		for _, turn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, in a turn: %v", how, turn), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+					late := tc.givesUp(a, acp.MethodSessionSetMode, "write")
+					load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+					a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+					if _, res := tc.until(load); res.Err() != nil {
+						t.Fatalf("%s", res.Frame())
+					}
+					var id acp.ID
+					if turn {
+						id = tc.request("session/prompt", prompt("n", "x"))
+						a.nextOf(t, acp.MethodSessionPrompt)
+					}
+					a.answer(late, `{}`)
+					back := a.nextOf(t, "session/set_mode")
+					shown := tc.shows()
+					if how == "refused" {
+						refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+					} else {
+						a.nextOf(t, acp.MethodCancelRequest)
+					}
+					if turn {
+						a.nextOf(t, "session/cancel")
+						if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "readonly cannot be kept") {
+							t.Errorf("the turn ends with %s", res.Frame())
+						}
+					}
+					a.answer(a.nextOf(t, acp.MethodSessionClose), `{}`)
+					if shown = append(shown, tc.shows()...); !turn && (len(shown) != 2 || !strings.Contains(shown[1], `"field":"permissionMode"`)) {
+						t.Errorf("clients are shown %q", shown)
+					}
+					if set := tc.startsWith(a, takesAll); strings.Join(set, " ") != `="plan"` {
+						t.Errorf("at the next start the agent is set to %q", set)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -429,8 +429,8 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		}
 		there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
 		switch {
-		case reads && (!there || value == stands):
-			return nil, unheld(wish, reason) // and goes on asking for the same
+		case reads && (late || !there || value == stands):
+			return missing, unheld(wish, reason) // and goes on asking for the same
 		case field == "mode" && !takes && value == stands:
 			field = permissionMode // what the mode came from
 		}
@@ -441,8 +441,8 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 		}
 		s.unset(field)
-		if late && timedOut { // it would be waited for as long for each; the next start tries the rest
-			return missing, nil
+		if late && timedOut { // it would be waited for as long for each; the next start tries the rest, but for what holds the session
+			list = slices.DeleteFunc(list, func(c choice) bool { return !held || c.field(&rec) != "mode" })
 		}
 	}
 	return missing, nil
@@ -463,7 +463,8 @@ func (s *Session) chosenInstead(c choice) []choice {
 func (s *Session) followsLocked() bool { return s.m.hosting == serving && !s.m.link.carrying }
 
 // carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
-// now, or what it has left again. What somebody has chosen since counts for more.
+// now, or what it has left again. What somebody has chosen since counts for more. Where a
+// session must only read and its agent cannot be held to that, its process is given back: the next start holds it, or fails.
 func (s *Session) carryLateLocked() {
 	l := s.m.link
 	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 {
@@ -491,10 +492,14 @@ func (s *Session) carryLateLocked() {
 		s.mu.Lock()
 		l.carrying = false
 		s.mu.Unlock()
-		if err != nil {
-			s.logger().Debug("set an agent that offers its options late", "err", err)
+		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
+		if astray {
+			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
 		}
 		s.tellUnsupported(missing)
+		if astray {
+			s.handle(event{kind: strayed, link: l, err: err})
+		}
 		_ = s.save()
 	})
 }
@@ -663,7 +668,7 @@ func (s *Session) takenLateLocked(l *link, asked uint64, c choice, res json.RawM
 		s.rec.choices = was // what the answer says of the options is no choice of the agent's own
 		for _, c := range s.rec.list() {
 			if c.field(&s.rec) == field {
-				l.waiting = append(l.waiting, c)
+				l.waiting = slices.Insert(l.waiting, 0, c)
 			}
 		}
 		s.carryLateLocked()
