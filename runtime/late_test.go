@@ -590,34 +590,48 @@ func TestLoad_BegunAnewLate(t *testing.T) {
 	})
 }
 
-// What an agent shows and answers late of a session from elsewhere that was asked for in vain is not for who opens it next.
+// What an agent shows and answers late of a session from elsewhere that was asked for in vain is not for who opens it next, in the same process.
+// One that goes on without an answer gets no more sessions.
 func TestLoad_LateOfASessionFromElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
-		a.byHand()
-		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
-		tc := connect(t, r, "")
-		tc.callErr("session/load", loadOf("x", "/tmp", ""))
-		late := a.nextOf(t, "session/load")
-		a.nextOf(t, acp.MethodCancelRequest)
-		id := tc.request("session/load", loadOf("x", "/tmp", ""))
-		again := a.nextOf(t, "session/load")
-		late.to.chunk("x", "once")
-		takesAll(late)
-		synctest.Wait()
-		again.to.chunk("x", "once")
-		takesAll(again)
-		before, res := tc.until(id)
-		if res.Err() != nil || texts(before) != "once" {
-			t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
-		}
-		synctest.Wait()
-		for len(a.shared) > 0 {
-			if m := <-a.shared; m.to == again.to {
-				t.Errorf("the agent is sent %s", m.m.Frame())
-			} else {
-				takesAll(m)
-			}
-		}
-	})
+	for _, answers := range []bool{true, false} {
+		t.Run(fmt.Sprintf("it answers: %v", answers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				tc.callErr("session/load", loadOf("x", "/tmp", ""))
+				late := a.nextOf(t, "session/load")
+				a.nextOf(t, acp.MethodCancelRequest)
+				var id acp.ID
+				if answers {
+					id = tc.request("session/load", loadOf("x", "/tmp", ""))
+					synctest.Wait()
+					late.to.chunk("x", "once")
+					takesAll(late)
+					takesAll(a.nextOf(t, "session/close"))
+				} else {
+					if e := tc.callErr("session/load", loadOf("x", "/tmp", "")); !strings.Contains(string(e.Data), `"status":504`) {
+						t.Errorf("%v", e)
+					}
+					id = tc.request("session/load", loadOf("x", "/tmp", ""))
+				}
+				again := a.nextOf(t, "session/load")
+				if same := again.to == late.to; same != answers {
+					t.Errorf("the next load is asked of the same process: %v", same)
+				}
+				again.to.chunk("x", "once")
+				takesAll(again)
+				before, res := tc.until(id)
+				if res.Err() != nil || texts(before) != "once" {
+					t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
+				}
+				synctest.Wait()
+				for len(a.shared) > 0 {
+					m := <-a.shared
+					t.Errorf("the agent is sent %s", m.m.Frame())
+				}
+			})
+		})
+	}
 }
