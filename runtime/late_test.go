@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -133,6 +134,75 @@ func TestChoose_AnsweredLateBehindANewerOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where a session must only read, and the agent cannot be set to that again, it works no more: a turn ends, and the next start holds it to that.
+func TestChoose_AnsweredLateAndReadonlyNoMore(t *testing.T) {
+	for _, how := range []string{"refused", "unanswered"} {
+		for _, turn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, in a turn: %v", how, turn), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+					late := tc.givesUp(a, acp.MethodSessionSetMode, "write")
+					load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+					a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+					if _, res := tc.until(load); res.Err() != nil {
+						t.Fatalf("%s", res.Frame())
+					}
+					var id acp.ID
+					if turn {
+						id = tc.request("session/prompt", prompt("n", "x"))
+						a.nextOf(t, acp.MethodSessionPrompt)
+					}
+					a.answer(late, `{}`)
+					back := a.nextOf(t, "session/set_mode")
+					shown := tc.shows()
+					if how == "refused" {
+						refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+					} else {
+						a.nextOf(t, acp.MethodCancelRequest)
+					}
+					if turn {
+						a.nextOf(t, "session/cancel")
+						if _, res := tc.until(id); res.Err() == nil || !strings.Contains(res.Err().Message, "readonly cannot be kept") {
+							t.Errorf("the turn ends with %s", res.Frame())
+						}
+					}
+					a.answer(a.nextOf(t, acp.MethodSessionClose), `{}`)
+					if shown = append(shown, tc.shows()...); !turn && (len(shown) != 2 || !strings.Contains(shown[1], `"field":"permissionMode"`)) {
+						t.Errorf("clients are shown %q", shown)
+					}
+					if set := tc.startsWith(a, takesAll); strings.Join(set, " ") != `="plan"` {
+						t.Errorf("at the next start the agent is set to %q", set)
+					}
+				})
+			})
+		}
+	}
+}
+
+// So it is with an option, of which the answer says what it was.
+func TestChoose_AnOptionAnsweredLateBehindANewerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel, optionWeb)
+		tc.callErr("session/set_config_option", `{"sessionId":"n","configId":"model","value":"small"}`)
+		late := a.nextOf(t, "session/set_config_option")
+		tc.sets(a, "model", `"big"`, optionModel, optionWeb)
+		a.answer(late, offeringOptions(strings.Replace(optionModel, `"currentValue":"big"`, `"currentValue":"small"`, 1), optionWeb))
+		back := a.nextOf(t, "session/set_config_option")
+		if given(back, "value") != `"big"` {
+			t.Errorf("the agent is sent %s", back.m.Frame())
+		}
+		shown := tc.shows()
+		a.answer(back, offeringOptions(optionModel, optionWeb))
+		if shown = append(shown, tc.shows()...); !slices.Equal(shown, []string{"options", "options"}) {
+			t.Errorf("clients are shown %q", shown)
+		}
+		tc.ends(a)
+		if set := tc.startsWith(a, takesAll, strings.Replace(optionModel, `"currentValue":"big"`, `"currentValue":"small"`, 1), optionWeb); strings.Join(set, " ") != `"model"="big"` {
+			t.Errorf("at the next start the agent is set to %q", set)
+		}
+	})
 }
 
 // What a load has set and the agent takes behind its time limit counts, and all are told.
@@ -336,14 +406,14 @@ func TestLoad_ClosedAsTheAgentIsSet(t *testing.T) {
 	})
 }
 
-// A start that ends as the agent is set to what was chosen has failed: the agent has refused nothing, and the next start sets it to all.
+// A start that is given up as the agent is set to what was chosen has failed: the agent has refused nothing, and the next start sets it to all.
+// What the agent does not answer in the time of a start does not keep the prompt from it, and is set beside it: but a session that must only
+// read, and is not held to that yet.
 func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
-	for name, row := range map[string]struct {
-		close bool
-		why   string
-	}{
-		"it is given up":   {true, "is closed"},
-		"its time is over": {false, "did not answer"},
+	for name, row := range map[string]struct{ close, readonly bool }{
+		"it is given up":                          {close: true},
+		"its time is over":                        {},
+		"its time is over, and it must only read": {readonly: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -353,6 +423,13 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 				takesAll(a.nextOf(t, "session/set_config_option"))
 				tc.until(load)
 				tc.sets(a, "web", "true", strings.Replace(optionModel, `"big"`, `"small"`, 1), optionWeb)
+				all := `"model"="small" "web"=true`
+				if row.readonly {
+					load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+					takesAll(a.nextOf(t, "session/set_mode"))
+					tc.until(load)
+					all += ` ="plan"`
+				}
 				tc.ends(a)
 				id, opened := tc.begins(t, a, "n")
 				a.answer(opened, offeringOptions(optionModel, optionWeb))
@@ -360,8 +437,40 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 				if row.close {
 					tc.request("session/close", `{"sessionId":"n"}`)
 				}
+				if !row.close && !row.readonly {
+					var set []string
+					for prompted := false; !prompted || len(set) < 2; {
+						switch m := <-a.shared; m.m.Method() {
+						case acp.MethodSessionPrompt:
+							prompted = true
+							a.answer(m, `{"stopReason":"end_turn"}`)
+						case "session/set_config_option":
+							set = append(set, given(m, "configId")+"="+given(m, "value"))
+							takesAll(m)
+						}
+					}
+					before, res := tc.until(id)
+					if res.Err() != nil {
+						t.Errorf("the prompt is answered with %s", res.Frame())
+					}
+					told := slices.ContainsFunc(before, func(m acp.Message) bool {
+						return strings.Contains(string(m.Frame()), `"unsupported":[{"field":"model"`) && strings.Contains(string(m.Frame()), "did not answer")
+					})
+					if !told {
+						t.Error("clients are not told that it is not set to the model")
+					}
+					if strings.Join(set, " ") != all {
+						t.Errorf("beside the prompt the agent is set to %q", set)
+					}
+					synctest.Wait()
+					tc.ends(a)
+					if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != all {
+						t.Errorf("at the next start the agent is set to %q", set)
+					}
+					return
+				}
 				before, res := tc.until(id)
-				if !row.close && (res.Err() == nil || !strings.Contains(res.Err().Message, row.why)) {
+				if row.readonly && (res.Err() == nil || !strings.Contains(res.Err().Message, "did not answer")) {
 					t.Errorf("the prompt is answered with %s", res.Frame())
 				}
 				for _, m := range before {
@@ -381,7 +490,7 @@ func TestChoose_StartThatEndsAsTheAgentIsSet(t *testing.T) {
 					}
 				}
 				tc.call("session/load", loadOf("n", "/tmp", ""))
-				if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != `"model"="small" "web"=true` {
+				if set := tc.startsWith(a, takesAll, optionModel, optionWeb); strings.Join(set, " ") != all {
 					t.Errorf("at the next start the agent is set to %q", set)
 				}
 			})
@@ -481,34 +590,48 @@ func TestLoad_BegunAnewLate(t *testing.T) {
 	})
 }
 
-// What an agent shows and answers late of a session from elsewhere that was asked for in vain is not for who opens it next.
+// What an agent shows and answers late of a session from elsewhere that was asked for in vain is not for who opens it next, in the same process.
+// One that goes on without an answer gets no more sessions.
 func TestLoad_LateOfASessionFromElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
-		a.byHand()
-		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
-		tc := connect(t, r, "")
-		tc.callErr("session/load", loadOf("x", "/tmp", ""))
-		late := a.nextOf(t, "session/load")
-		a.nextOf(t, acp.MethodCancelRequest)
-		id := tc.request("session/load", loadOf("x", "/tmp", ""))
-		again := a.nextOf(t, "session/load")
-		late.to.chunk("x", "once")
-		takesAll(late)
-		synctest.Wait()
-		again.to.chunk("x", "once")
-		takesAll(again)
-		before, res := tc.until(id)
-		if res.Err() != nil || texts(before) != "once" {
-			t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
-		}
-		synctest.Wait()
-		for len(a.shared) > 0 {
-			if m := <-a.shared; m.to == again.to {
-				t.Errorf("the agent is sent %s", m.m.Frame())
-			} else {
-				takesAll(m)
-			}
-		}
-	})
+	for _, answers := range []bool{true, false} {
+		t.Run(fmt.Sprintf("it answers: %v", answers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				tc.callErr("session/load", loadOf("x", "/tmp", ""))
+				late := a.nextOf(t, "session/load")
+				a.nextOf(t, acp.MethodCancelRequest)
+				var id acp.ID
+				if answers {
+					id = tc.request("session/load", loadOf("x", "/tmp", ""))
+					synctest.Wait()
+					late.to.chunk("x", "once")
+					takesAll(late)
+					takesAll(a.nextOf(t, "session/close"))
+				} else {
+					if e := tc.callErr("session/load", loadOf("x", "/tmp", "")); !strings.Contains(string(e.Data), `"status":504`) {
+						t.Errorf("%v", e)
+					}
+					id = tc.request("session/load", loadOf("x", "/tmp", ""))
+				}
+				again := a.nextOf(t, "session/load")
+				if same := again.to == late.to; same != answers {
+					t.Errorf("the next load is asked of the same process: %v", same)
+				}
+				again.to.chunk("x", "once")
+				takesAll(again)
+				before, res := tc.until(id)
+				if res.Err() != nil || texts(before) != "once" {
+					t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
+				}
+				synctest.Wait()
+				for len(a.shared) > 0 {
+					m := <-a.shared
+					t.Errorf("the agent is sent %s", m.m.Frame())
+				}
+			})
+		})
+	}
 }

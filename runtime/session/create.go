@@ -254,6 +254,38 @@ func (s *Session) Refusal() error {
 	return s.m.refusal()
 }
 
+// foreign is a session from elsewhere at a process of its agent.
+type foreign struct {
+	p  *agents.Process
+	id string
+}
+
+// opensForeign waits until the process has answered who has asked it for the session before, and has waited no more: what it shows until then
+// is not for who asks next. answered is to be called behind the next answer, or the process's end. One that has not answered yet gets no more sessions.
+func (set *Set) opensForeign(ctx context.Context, of foreign) (answered func(), err error) {
+	set.mu.Lock()
+	before := set.foreign[of]
+	set.mu.Unlock()
+	if before != nil {
+		select {
+		case <-before:
+		case <-ctx.Done():
+			of.p.Retire()
+			return nil, context.Cause(ctx)
+		}
+	}
+	answer := make(chan struct{})
+	set.mu.Lock()
+	set.foreign[of] = answer // its id is reserved: there is one at a time
+	set.mu.Unlock()
+	return func() {
+		set.mu.Lock()
+		delete(set.foreign, of)
+		set.mu.Unlock()
+		close(answer)
+	}, nil
+}
+
 // OpenForeign opens a session that the agent has from elsewhere, whose id was reserved.
 // It is not among the set's before the agent has opened it. read attaches the client:
 // what the agent replays is its log, unless the log has it, which was there without a
@@ -265,6 +297,18 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		Incomplete: method == acp.MethodSessionResume,
 	}
 	rec.noteTitle(rawjson.MemberString(n.Setup, "_meta", acp.MetaKey, "title"))
+	bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
+	defer cancel()
+	answered, err := set.opensForeign(bounded, foreign{p, n.ID})
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	asked := false
+	defer func() {
+		if !asked {
+			answered()
+		}
+	}()
 	s := newSession(set, rec, starting)
 	if err := s.Readable(); err != nil {
 		set.trouble.set(s.id, nil) // there is no such session
@@ -290,13 +334,13 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		l.merge = s.newMerge(true)
 	}
 	s.handle(event{kind: bound, link: l})
-	err := p.Bind(l.native, l)
+	err = p.Bind(l.native, l)
 	var res json.RawMessage
 	if err == nil {
 		read(s, kept)
-		bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
-		defer cancel()
-		if res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+		asked = true
+		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+			defer answered()
 			opened := s.openedBy(l, res, err) && err == nil
 			if opened {
 				s.bringIn(l)
@@ -305,9 +349,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 			if opened {
 				s.handle(event{kind: started, link: l, err: p.Cause()})
 			}
-		}); bounded.Err() != nil {
-			p.Retire() // what it shows and answers later is not for who opens the session next
-		}
+		})
 	}
 	if err != nil {
 		s.abandon(l)

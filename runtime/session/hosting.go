@@ -408,13 +408,15 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		}
 		s.mu.Lock()
 		l.native = rawjson.MemberString(res, "sessionId")
-		if !l.unwanted {
-			before := s.rec
+		before := s.rec
+		wanted := s.openedLocked(l, res, nil)
+		if wanted {
 			s.rec.AgentSessionID = l.native
 			s.rec.outlives(before)
 		}
 		s.mu.Unlock()
-		if !s.openedBy(l, res, nil) {
+		if !wanted {
+			s.closeUnwanted(l)
 			if p.Capabilities().Delete { // nothing is in it, and nobody knows its id
 				p.Tell(acp.MethodSessionDelete, sessionParams(l.native))
 			}
@@ -442,15 +444,21 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 // them behind its answer is newer.
 func (s *Session) openedBy(l *link, res json.RawMessage, err error) (wanted bool) {
 	s.mu.Lock()
+	wanted = s.openedLocked(l, res, err)
+	s.mu.Unlock()
+	if !wanted && err == nil {
+		s.closeUnwanted(l)
+	}
+	return wanted
+}
+
+// openedLocked is openedBy without closing what nobody wants.
+func (s *Session) openedLocked(l *link, res json.RawMessage, err error) (wanted bool) {
 	l.replaying, l.opened = false, err == nil
 	if wanted = !l.unwanted; wanted && err == nil {
 		l.opens(res)
 		s.rec.read(res)
 		s.unsaved = true
-	}
-	s.mu.Unlock()
-	if !wanted && err == nil {
-		s.closeUnwanted(l)
 	}
 	return wanted
 }

@@ -70,6 +70,7 @@ import (
 //	                                            disk, would not
 //	                                            delete it
 //	idle      releasing, if nothing is open     -                -
+//	strayed   turn over, releasing              -                -
 //	changed   releasing, and started anew with  request refused  request refused
 //	          the settings of a load; request
 //	          runs then
@@ -141,6 +142,7 @@ const (
 	overdue
 	released
 	idle
+	strayed
 	changed
 	paused
 	resumed
@@ -155,10 +157,10 @@ type event struct {
 	kind    eventKind
 	turn    *turn        // prompted, withdrawn, answered, overdue
 	req     *waiter      // requested, changed
-	link    *link        // bound, started, lost, released
+	link    *link        // bound, started, lost, released, strayed
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
-	err     error        // startFailed, answered, lost; overdue: what the turn ends with; released: why it is not deleted
+	err     error        // startFailed, answered, lost; overdue, strayed: what the turn ends with; released: why it is not deleted
 	goal    life         // stopped
 	by      string       // stopped, with goal ended: who wanted it; idle: why
 	done    stopDone     // stopped
@@ -285,6 +287,16 @@ func (m *machine) on(e event) []effect {
 		if m.life == open && m.hosting == serving && m.turn == nil && m.asks == 0 && (m.calls == 0 && !m.alone || e.now) {
 			m.release()
 			m.do(effect{do: tellReleased, by: e.by})
+		}
+	case strayed:
+		if m.life == open && m.hosting == serving && m.link == e.link {
+			if m.turn != nil {
+				m.do(effect{do: tellCancel, link: m.link})
+				m.end(m.turn, nil, e.err)
+			}
+			m.do(effect{do: failCalls, reason: "the agent is not in the mode that it must be in"})
+			m.release()
+			m.proceed()
 		}
 	case changed:
 		if m.refusal() == nil && m.hosting == serving && !m.busy() {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,12 +96,14 @@ func (m *machine) state() string {
 
 // more are what only the table does: what the agent is doing, and events in detail.
 var more = map[string]func(w *world){
-	"asks":             func(w *world) { w.m.asks++ },
-	"calls":            func(w *world) { w.m.calls++ },
-	"works alone":      func(w *world) { w.m.alone = true },
-	"has shown":        func(w *world) { w.m.working = true },
-	"idle at any rate": func(w *world) { w.on(event{kind: idle, now: true, by: "user"}) },
-	"cancel the turn":  func(w *world) { w.on(event{kind: cancelled, now: true}) },
+	"asks":                func(w *world) { w.m.asks++ },
+	"calls":               func(w *world) { w.m.calls++ },
+	"works alone":         func(w *world) { w.m.alone = true },
+	"has shown":           func(w *world) { w.m.working = true },
+	"idle at any rate":    func(w *world) { w.on(event{kind: idle, now: true, by: "user"}) },
+	"strays":              func(w *world) { w.on(event{kind: strayed, link: w.m.link, err: errors.New("refused")}) },
+	"a former one strays": func(w *world) { w.on(event{kind: strayed, link: &link{}, err: errors.New("refused")}) },
+	"cancel the turn":     func(w *world) { w.on(event{kind: cancelled, now: true}) },
 	"terminate by Ada": func(w *world) {
 		w.stops++
 		w.on(event{kind: stopped, goal: ended, by: "Ada", done: func(bool, error) { w.stops-- }})
@@ -215,6 +218,10 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"prompt, bound", "crash", "answer all, end host work, fail calls: the agent's process ended", "open, starting, turn waiting"},
 		{"prompt, bound, started, answered", "idle", "answer all, release closed, released told ", "open, releasing"},
 		{"prompt, bound, started, answered", "idle at any rate", "answer all, release closed, released told user", "open, releasing"},
+		{"prompt, bound, started, answered", "strays", "fail calls: the agent is not in the mode that it must be in, answer all, release closed, idle told", "open, releasing"},
+		{"prompt, bound, started, prompt", "strays", "tell cancel, end: refused, fail calls: the agent is not in the mode that it must be in, answer all, release closed", "open, releasing, turn waiting"},
+		{"prompt, bound, started, close", "strays", "", "stopping to be closed, serving, turn cancelling"},
+		{"prompt, bound, started", "a former one strays", "", "open, serving, turn running"},
 		{"prompt, bound, started, answered, asks", "idle", "", "open, serving"},
 		{"prompt, bound, started, answered, calls", "idle", "", "open, serving"},
 		{"prompt, bound, started, answered, works alone", "idle", "", "open, serving"},

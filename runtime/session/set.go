@@ -80,9 +80,10 @@ type Set struct {
 
 	mu       sync.Mutex // is held while the records of all sessions are read at the start
 	byID     map[string]*Session
-	all      []*Session      // those of byID, nil when that has changed
-	reserved map[string]bool // ids of sessions that are being created
-	deleted  []string        // ids of sessions that were deleted before the start; for the hub
+	all      []*Session                // those of byID, nil when that has changed
+	reserved map[string]bool           // ids of sessions that are being created
+	deleted  []string                  // ids of sessions that were deleted before the start; for the hub
+	foreign  map[foreign]chan struct{} // sessions from elsewhere that an agent is opening; closed when it has answered, or its process has ended
 
 	deletions atomic.Int64 // since the start
 }
@@ -91,7 +92,7 @@ type Set struct {
 // needs none does not: there can be ten thousand. Their logs are opened when they are
 // needed.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
+	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, foreign: map[foreign]chan struct{}{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
 	if o.LogMemory > 0 {
 		set.budget = journal.NewBudget(o.LogMemory)
 	}

@@ -328,8 +328,9 @@ func (s *Session) chooseAgain(ctx context.Context, l *link) error {
 }
 
 // carry sets at an agent what was chosen at another one, unless the agent says that it is so. What it refuses stays as the agent has it, and
-// is in missing: what is invalid is chosen no more. Without a process there is nothing to do, and no more where the session is closed there
-// meanwhile. The error is as that of chooseAgain, or why ctx has ended: the agent has refused nothing then. late is for an
+// is in missing: what is invalid is chosen no more. What it does not answer within the time of a start is in missing, too, with what it was not
+// asked for then: it is set to that when it serves the session. Without a process there is nothing to do, and no more where the session is
+// closed there meanwhile. The error is as that of chooseAgain, or why ctx has ended: the agent has refused nothing then. late is for an
 // agent that serves the session: clients may choose meanwhile, and that counts for more.
 func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) (missing []Unsupported, err error) {
 	if l == nil {
@@ -393,18 +394,15 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		if ended := endedAt(l.p); ended != nil {
 			return nil, ended
 		}
-		if ctx.Err() != nil {
-			return missing, context.Cause(ctx)
-		}
 		s.mu.Lock()
 		works, serves := l.worksLocked(), l.servesLocked()
 		s.mu.Unlock()
-		timedOut := problem.From(err).Kind == problem.Timeout
-		switch {
-		case !works: // its agent does not know the session any more
+		timedOut := isTimeout(err)
+		if cause := context.Cause(ctx); cause != nil && (serves || !isTimeout(cause)) {
+			return missing, cause
+		}
+		if !works { // its agent does not know the session any more
 			return missing, nil
-		case timedOut && !serves: // a start has no more time than that
-			return missing, err
 		}
 		s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
 		field, value, wish, offered := c.field(&rec), c.text(), rec.permissionMode(), rec.modes()
@@ -414,11 +412,25 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		}
 		reason := "agent " + info.ID + " was started anew and " + does + value + ": " + reasonOf(err)
 		takes, stands := slices.Contains(info.Takes, permissionMode), info.ModeFor(wish, offered)
-		reads := field == "mode" && wish == "readonly" && !takes
+		held := wish == "readonly" && !takes // by its mode
+		reads := field == "mode" && held
+		if timedOut && !serves { // a start has no more time than that: the rest is set beside the prompts, except for what holds the session
+			rest := append([]choice{c}, list...)
+			if held && slices.ContainsFunc(rest, func(c choice) bool { return c.field(&rec) == "mode" }) {
+				return missing, err
+			}
+			s.mu.Lock()
+			l.waiting = append(l.waiting, rest...)
+			s.mu.Unlock()
+			for _, c := range rest {
+				missing = append(missing, Unsupported{c.field(&rec), "agent " + info.ID + " was started anew and is not set to " + c.text() + " yet: " + reasonOf(err)})
+			}
+			return missing, nil
+		}
 		there := slices.ContainsFunc(offered, func(m adapters.Mode) bool { return m.ID == value })
 		switch {
-		case reads && (!there || value == stands):
-			return nil, unheld(wish, reason) // and goes on asking for the same
+		case reads && (late || !there || value == stands):
+			return missing, unheld(wish, reason) // and goes on asking for the same
 		case field == "mode" && !takes && value == stands:
 			field = permissionMode // what the mode came from
 		}
@@ -429,12 +441,15 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 		}
 		s.unset(field)
-		if late && timedOut { // it would be waited for as long for each; the next start tries the rest
-			return missing, nil
+		if late && timedOut { // it would be waited for as long for each; the next start tries the rest, but for what holds the session
+			list = slices.DeleteFunc(list, func(c choice) bool { return !held || c.field(&rec) != "mode" })
 		}
 	}
 	return missing, nil
 }
+
+// isTimeout reports whether an error is the end of a time limit.
+func isTimeout(err error) bool { return problem.From(err).Kind == problem.Timeout }
 
 // chosenInstead is what is chosen by now of what a choice was of.
 func (s *Session) chosenInstead(c choice) []choice {
@@ -448,7 +463,8 @@ func (s *Session) chosenInstead(c choice) []choice {
 func (s *Session) followsLocked() bool { return s.m.hosting == serving && !s.m.link.carrying }
 
 // carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
-// now, or what it has left again. What somebody has chosen since counts for more.
+// now, or what it has left again. What somebody has chosen since counts for more. Where a
+// session must only read and its agent cannot be held to that, its process is given back: the next start holds it, or fails.
 func (s *Session) carryLateLocked() {
 	l := s.m.link
 	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 {
@@ -476,10 +492,14 @@ func (s *Session) carryLateLocked() {
 		s.mu.Lock()
 		l.carrying = false
 		s.mu.Unlock()
-		if err != nil {
-			s.logger().Debug("set an agent that offers its options late", "err", err)
+		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
+		if astray {
+			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
 		}
 		s.tellUnsupported(missing)
+		if astray {
+			s.handle(event{kind: strayed, link: l, err: err})
+		}
 		_ = s.save()
 	})
 }
@@ -645,9 +665,10 @@ func (s *Session) takenLateLocked(l *link, asked uint64, c choice, res json.RawM
 	over = over || s.setBy[field] > asked
 	now := s.setLocked(asked, c, bytes.Clone(res))
 	if over {
+		s.rec.choices = was // what the answer says of the options is no choice of the agent's own
 		for _, c := range s.rec.list() {
 			if c.field(&s.rec) == field {
-				l.waiting = append(l.waiting, c)
+				l.waiting = slices.Insert(l.waiting, 0, c)
 			}
 		}
 		s.carryLateLocked()
