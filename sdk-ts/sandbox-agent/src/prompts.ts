@@ -132,7 +132,7 @@ export class Prompts {
   #count = 0;
 
   add(sessionId: string, connected: Connected, wire: Wire, given?: unknown): Turn<AcpVersion> {
-    if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(given))) throw new TypeError(`promptId ${String(given)}: give each prompt a text of its own`);
+    if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(given))) throw new TypeError("give each prompt a promptId of its own");
     const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
