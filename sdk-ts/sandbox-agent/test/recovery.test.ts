@@ -273,9 +273,18 @@ test.each([
     const headers = new Headers(init?.headers);
     connection = headers.get("Acp-Connection-Id") ?? connection;
     const response = await globalThis.fetch(input, init);
-    if (held && headers.has("Acp-Session-Id") && response.body && init?.method === "GET") {
-      const late = new TransformStream<Uint8Array, Uint8Array>({ transform: async (chunk, out) => held?.then(() => out.enqueue(chunk)) });
-      return new Response(response.body.pipeThrough(late), response);
+    if (held && headers.has("Acp-Session-Id") && response.ok && response.body && init?.method === "GET") {
+      const reader = response.body.getReader();
+      const late = new ReadableStream<Uint8Array>({ // that who ends it ends at the gateway, too, also while it is held
+        async pull(out) {
+          const { done, value } = await reader.read();
+          await held;
+          if (done) out.close();
+          else out.enqueue(value);
+        },
+        cancel: (reason) => reader.cancel(reason),
+      });
+      return new Response(late, response);
     }
     if (!held || !/[/]events([?]|$)/.test(String(input))) return response;
     const text = await response.text();
@@ -779,7 +788,7 @@ test.each(variants)("a prompt that was given an id is cancelled by it, and no ot
   await using c = new SandboxAgentClient({ baseUrl: gateway.url, ...options });
   const session = await c.newSession({ cwd: "/tmp" });
   const _meta = { "sandboxagent.dev": { promptId: "mine" } };
-  const turn = session.prompt("hang", { _meta });
+  const turn = session.prompt("slow", { _meta });
   expect(() => session.prompt("echo hi", { _meta })).toThrow(TypeError);
   await expect.poll(async () => (await c.api.session(session.id)).state).toBe("running");
   await turn.cancel();
