@@ -18,6 +18,9 @@ export interface TurnEnded {
   readonly began?: boolean;
 }
 
+/** How many ids that an application has chosen are known for its own. */
+const maxGiven = 64;
+
 type EventPage = components["schemas"]["EventPage"];
 
 /** What a prompt needs of its client. */
@@ -97,8 +100,8 @@ interface Prompt {
   gone?: boolean; // it was sent at least once
   from: number; // the newest event of the session before it was sent
   floor: number; // the events up to this one are not its own, or came before
-  cancels: number; // sent behind it
-  alone?: boolean; // they are for it, and what else they name
+  cancels: number; // of all, sent behind it
+  alone: number; // cancels of it and of what is behind it, sent behind it
   repeat?: Connected; // what repeats them
   held: Acp<AcpVersion, "SessionUpdate">[]; // before it is known to have begun: they may be of another client's turn
   heard?: boolean; // of version 1: its turn has had an update
@@ -129,16 +132,18 @@ export class Prompts {
   readonly #cancels = new Set<Cancel>();
   readonly #others = new Set<string>(); // sessions in which another client's turn goes on; of version 1
   readonly #prefix = crypto.randomUUID();
+  #given: string[] = []; // the newest ids that the application has chosen
   #count = 0;
 
   add(sessionId: string, connected: Connected, wire: Wire, given?: unknown): Turn<AcpVersion> {
     if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(given))) throw new TypeError("give each prompt a promptId of its own");
+    if (given) this.#given = [...this.#given.slice(-maxGiven), given as string];
     const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
       id: (given as string | undefined) ?? `${this.#prefix}-${++this.#count}`, sessionId, turn: new Turn<AcpVersion>(this.version, sessionId, () => this.cancel(sessionId, connected, prompt)),
       phase: before ? "waits" : "sent", sight: "all", delivery: "open", delivered: Promise.resolve(), changeDelivery: () => {},
-      from: 0, floor: 0, cancels: 0, held: [], tell: () => {},
+      from: 0, floor: 0, cancels: 0, alone: 0, held: [], tell: () => {},
     };
     setDelivery(prompt, "open");
     this.#open.set(prompt.id, prompt);
@@ -280,7 +285,7 @@ export class Prompts {
     const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
     if (!prompt) {
       if (ended.began !== false) this.#free(ended.sessionId);
-      return Boolean(ended.promptId?.startsWith(this.#prefix)); // of an own one the end was told
+      return this.#given.includes(ended.promptId!) || !!ended.promptId?.startsWith(this.#prefix); // of an own one the end was told
     }
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
@@ -308,7 +313,6 @@ export class Prompts {
     const from = first ? queue.indexOf(first) : 0;
     if (from < 0) return; // its end is here, if not yet handed on
     for (const prompt of queue.slice(from)) {
-      prompt.alone = !!first && prompt.alone !== false;
       if (prompt.gone) continue;
       this.#finish(prompt, () => prompt.turn.end(this.#cancelled));
       setDelivery(prompt, "done");
@@ -319,6 +323,7 @@ export class Prompts {
 
   async #cancelBehind(sessionId: string, asked: readonly Prompt[], connected: Connected, alone?: boolean): Promise<void> {
     let over!: () => void;
+    const kind = alone ? "alone" : "cancels";
     const cancel: Cancel = { sessionId, asked, done: new Promise((resolve) => (over = resolve)) };
     this.#cancels.add(cancel);
     try {
@@ -328,14 +333,14 @@ export class Prompts {
         if (later && asked.every((p) => p.phase === "over")) return; // it would end what is newer
         if (asked.some((p) => p.delivery === "open")) continue; // they went with a connection, and are sent again
         for (const prompt of asked) {
-          prompt.cancels++; // the connection may be lost before it is said to be sent
+          prompt[kind]++; // the connection may be lost before it is said to be sent
           prompt.repeat = connected;
         }
         let sent: unknown = false;
         try {
           if ((sent = await send(asked.length > 0, alone ? asked.map((p) => p.id) : undefined)) !== false) return; // whose turn it was to end nobody knows on another connection, if no prompt says it
         } finally {
-          if (sent === false) for (const prompt of asked) prompt.cancels--;
+          if (sent === false) for (const prompt of asked) prompt[kind]--;
         }
       }
     } finally {
@@ -363,8 +368,11 @@ export class Prompts {
   #found(prompt: Prompt): void {
     setDelivery(prompt, "done");
     const queue = this.#queue(prompt.sessionId);
-    const asked = prompt.alone ? queue.filter((p) => p.alone) : this.#sentBehind(prompt) ? [] : queue.slice(0, queue.indexOf(prompt) + 1);
-    if (prompt.lost && prompt.cancels && asked.includes(prompt)) void this.#cancelBehind(prompt.sessionId, asked, prompt.repeat!, prompt.alone).catch(() => {}); // the next connection does it
+    const last = queue.indexOf(prompt);
+    if (!prompt.lost || last < 0) return;
+    const again = (asked: Prompt[], alone?: boolean) => void this.#cancelBehind(prompt.sessionId, asked, prompt.repeat!, alone).catch(() => {}); // the next connection does it
+    if (prompt.alone) again(queue.filter((p) => p.alone), true);
+    if (prompt.cancels && !this.#sentBehind(prompt)) again(queue.slice(0, last + 1));
   }
 
   #sentBehind(prompt: Prompt): boolean {
@@ -393,8 +401,12 @@ export class Prompts {
       if (sent === undefined) return this.#cancelled;
       if ("response" in sent) {
         if (this.#answerEnds) return endOf(sent.response as PromptResponse);
-        const end = await Promise.race([this.#outcome(prompt), sent.lost]);
-        if (end && end !== "again") return { ...endOf(settle(end)), response: prompt.response };
+        const begun = eventOf(prompt.response);
+        if (begun <= prompt.from) prompt.from = begun - 1; // it is one that was sent before with the id that it was given, whose end may have been told
+        else {
+          const end = await Promise.race([this.#outcome(prompt), sent.lost]);
+          if (end && end !== "again") return { ...endOf(settle(end)), response: prompt.response };
+        }
       }
       const found = await this.#afterLoss(prompt, wire);
       if (found === "resend" && prompt.response !== undefined) throw new TurnInterruptedError(prompt.sessionId);

@@ -13,7 +13,8 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) =>
   let id = "";
   const lost = new Promise<void>((resolve) => (lose = resolve));
   const sent: string[] = [];
-  const send = (): Turn<1 | 2> => prompts.add("s", async () => async () => {}, {
+  const cancels: (string[] | undefined)[] = []; // of the prompts' own: the ids that they name
+  const send = (given?: string): Turn<1 | 2> => prompts.add("s", async () => async (_again, ids) => void cancels.push(ids), {
     oneByOne, newest: () => 0, after: () => 0, reached: () => new Promise(() => {}), broken: () => undefined, connected: async () => {}, lost: () => new Promise(() => {}),
     patience: () => new Backoff({ giveUpAfterMs: Infinity, firstDelayMs: 1, maxDelayMs: 20 }, new AbortController().signal), // as a client does
     send: (promptId, onSent) => {
@@ -33,10 +34,10 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) =>
       const own = { seq: 1, message: { method: "session/prompt", params: { _meta: { "sandboxagent.dev": { promptId: id } } } } };
       return { events: [...(after < 1 ? [own] : []), ...((await events(after)) ?? [])], hasMore: false } as never;
     },
-  });
+  }, given);
   const said = (text: string) => prompts.update("s", { sessionUpdate: "agent_message_chunk", content: { type: "text", text } });
   const begins = () => prompts.update("s", { sessionUpdate: "user_message_chunk", content: { type: "text", text: "theirs" }, _meta: { "sandboxagent.dev": { prompt: true } } });
-  return { prompts, sent, send, said, begins, answer: (result: unknown) => answer(result), lose: () => lose() };
+  return { prompts, sent, cancels, send, said, begins, answer: (result: unknown) => answer(result), lose: () => lose() };
 }
 const cancelled = { stopReason: "cancelled" } as const;
 const unbegun = { ...cancelled, _meta: { "sandboxagent.dev": { began: false } } };
@@ -246,4 +247,28 @@ test("a cancel is not sent again when the turns that it was to end are over", as
     return false; // it was lost
   });
   expect(sends).toBe(1);
+});
+
+test("a cancel of one behind a cancel of all is repeated as well, with all that it names", async () => {
+  const { prompts, sent, cancels, send, lose } = client();
+  const first = send();
+  await prompts.cancel("s", async () => async () => {});
+  const second = send();
+  await first.cancel();
+  const [ids] = cancels;
+  expect(ids).toEqual(sent);
+  lose();
+  await through();
+  expect(cancels.slice(1)).toContainEqual(ids);
+  for (const promptId of ids!) prompts.ended({ sessionId: "s", promptId, result: cancelled });
+  for (const turn of [first, second]) expect((await turn).stopReason).toBe("cancelled");
+});
+
+test("the end of a prompt that was given an id is its own, also when it comes late", async () => {
+  const { prompts, send, answer } = client();
+  const turn = send("mine");
+  answer({ stopReason: "end_turn" });
+  await turn;
+  const end = (promptId: string) => prompts.ended({ sessionId: "s", promptId, result: { stopReason: "end_turn" } });
+  expect([end("mine"), end("theirs")]).toEqual([true, false]);
 });

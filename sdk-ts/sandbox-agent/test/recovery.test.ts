@@ -795,6 +795,19 @@ test.each(variants)("a prompt that was given an id is cancelled by it, and no ot
   expect((await turn).stopReason).toBe("cancelled");
 });
 
+test.each(variants)("a prompt that repeats one that is over ends as that one: version $acpVersion, $agent, $transport", async (options) => {
+  await using c = new SandboxAgentClient({ baseUrl: gateway.url, ...options });
+  const session = await c.newSession({ cwd: "/tmp" });
+  const _meta = { "sandboxagent.dev": { promptId: "mine" } };
+  expect((await session.prompt("stop refusal", { _meta })).stopReason).toBe("refusal");
+  await session.prompt("echo between");
+  expect((await session.prompt("stop refusal", { _meta })).stopReason).toBe("refusal");
+  await using other = new SandboxAgentClient({ baseUrl: gateway.url, ...options }); // as after a page was loaded anew
+  const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  expect((await theirs.prompt("stop refusal", { _meta })).stopReason).toBe("refusal");
+  expect((await theirs.prompt("echo after")).text).toBe("after");
+});
+
 test.each(variants.filter(({ transport }) => transport !== "inline"))("prompts that wait at the gateway for a turn of their own client are cancelled, and it goes on: version $acpVersion, $agent, $transport", async (options) => {
   let prompts = 0;
   const sent = later<void>();
