@@ -32,6 +32,19 @@ const (
 	maxPromptList = 1 << 20 // bytes of all
 )
 
+// CheckPromptID refuses a prompt with an id that a cancel could not name.
+func CheckPromptID(prompt *Message) error {
+	id, given := rawjson.Member(prompt.Meta(), MetaKey, "promptId")
+	if !given || string(id) == "null" || isPromptID(id) {
+		return nil
+	}
+	return Errorf(CodeInvalidParams, `_meta["%s"].promptId must be a text that is not empty, of at most %d bytes as JSON`, MetaKey, maxPromptID)
+}
+
+func isPromptID(id []byte) bool {
+	return id[0] == '"' && len(id) > len(`""`) && len(id) <= maxPromptID
+}
+
 // PromptIDs returns the prompts that a session/cancel is for alone, by the promptId in their _meta. named is false where it has no list, or null:
 // then it is for all that the session does. What is no id, or one of many, or longer than an id is, is left out.
 func PromptIDs(cancel *Message) (ids []string, named bool) {
@@ -43,7 +56,7 @@ func PromptIDs(cancel *Message) (ids []string, named bool) {
 		return nil, true
 	}
 	for _, id := range rawjson.Elements(list) {
-		if id[0] == '"' && len(id) > len(`""`) && len(id) <= maxPromptID && len(ids) < maxPromptIDs {
+		if isPromptID(id) && len(ids) < maxPromptIDs {
 			ids = append(ids, rawjson.Unquote(id))
 		}
 	}

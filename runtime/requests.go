@@ -157,7 +157,7 @@ func (c *Client) handle(ctx context.Context, q *viewer.Request, m *acp.Message) 
 		c.listSessions(q, m)
 	case acp.MethodSessionPrompt:
 		if s := c.sessionOf(q, m); s != nil {
-			if err := cmp.Or(s.Writable(), s.Authorized()); err != nil {
+			if err := cmp.Or(acp.CheckPromptID(m), s.Writable(), s.Authorized()); err != nil {
 				q.Fail(nil, err)
 				return
 			}

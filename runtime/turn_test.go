@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -330,9 +331,9 @@ func TestTurn_OthersLearnOfWhatWasCancelledInTheQueue(t *testing.T) {
 	first := tc.request("session/prompt", prompt(s, "a"))
 	p := a.conn().next(t, "session/prompt")
 	named := tc.request("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}`, s))
-	odd := tc.request("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":7}}}`, s))
+	unnamed := tc.request("session/prompt", prompt(s, "b"))
 	tc.cancels("session/cancel", fmt.Sprintf(`{"sessionId":%q}`, s))
-	for _, id := range []acp.ID{named, odd} {
+	for _, id := range []acp.ID{named, unnamed} {
 		if _, res := tc.until(id); string(res.Result()) != `{"stopReason":"cancelled","_meta":{"sandboxagent.dev":{"began":false}}}` {
 			t.Errorf("%s", res.Frame())
 		}
@@ -554,6 +555,29 @@ func TestTurn_CancelOfNamedPrompts(t *testing.T) {
 		a.conn().next(t, "session/cancel")
 		a.conn().result(p, `{"stopReason":"cancelled"}`)
 		a.conn().result(running("behind"), `{"stopReason":"end_turn"}`)
+	}
+}
+
+// A prompt with an id that no cancel could name is refused, and one with the longest that a cancel can name is cancelled by it.
+func TestTurn_IDsThatCanBeNamed(t *testing.T) {
+	t.Parallel()
+	a := &fakeAgent{}
+	tc := connect(t, newRuntime(t, t.TempDir(), a), "{}")
+	s := tc.session()
+	for _, id := range []string{`""`, `7`, `{"a":1}`, strconv.Quote(strings.Repeat("x", 1<<10-1))} {
+		e := tc.callErr("session/prompt", fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":%s}}}`, s, id))
+		if e.Code != acp.CodeInvalidParams || !strings.Contains(e.Message, "promptId") {
+			t.Errorf("%.20s: %v", id, e)
+		}
+	}
+	longest := strings.Repeat("x", 1<<10-2)
+	id := tc.request("session/prompt", named(s, longest))
+	p := a.conn().next(t, "session/prompt")
+	tc.cancels("session/cancel", only(s, longest))
+	a.conn().next(t, "session/cancel")
+	a.conn().result(p, `{"stopReason":"cancelled"}`)
+	if _, res := tc.until(id); string(res.Result()) != `{"stopReason":"cancelled"}` {
+		t.Errorf("%s", res.Frame())
 	}
 }
 
