@@ -173,6 +173,9 @@ func (w *files) write(line []byte) error {
 // turn makes of the newer file the older one, which goes, and begins another.
 func (w *files) turn() error {
 	newPath, oldPath := filepath.Join(w.folder, newer), filepath.Join(w.folder, older)
+	if err := w.inPlace(newPath); err != nil {
+		return fmt.Errorf("turn the recording: %w", err)
+	}
 	if st, err := os.Stat(oldPath); err == nil {
 		w.gone += st.Size()
 	}
@@ -191,6 +194,19 @@ func (w *files) turn() error {
 		return nil
 	}
 	return w.note(note{Gone: w.gone})
+}
+
+// inPlace fails when another file has the place of the newer one, as where the folder of all sessions was put aside, and a
+// copy of it stands there: that one is not written over.
+func (w *files) inPlace(path string) error {
+	there, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if own, err := w.f.Stat(); err != nil || !os.SameFile(own, there) {
+		return errors.Join(fmt.Errorf("%s is another file than the one that was begun: the session's folder was replaced", path), err)
+	}
+	return nil
 }
 
 func (w *files) close() error {

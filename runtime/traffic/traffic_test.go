@@ -214,6 +214,50 @@ func TestRecording_AFullDiskEndsIt(t *testing.T) {
 	r.Close()
 }
 
+// A recording whose folder was put aside, with a copy in its place, ends when its file is full. The copy stays as it is.
+func TestRecording_OfAFolderThatWasReplaced(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "s")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := traffic.New(unchanged)
+	ended := make(chan error, 1)
+	r.Into(folder, func(err error) { ended <- err })
+	r.FromAgent([]byte("one"))
+	if err := r.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(folder, folder+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(folder, os.DirFS(folder+".aside")); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 { // until the file is full
+		select {
+		case err := <-ended:
+			if !strings.Contains(err.Error(), "was replaced") {
+				t.Error(err)
+			}
+			r.Close()
+			if names, err := filepath.Glob(filepath.Join(folder, "*")); err != nil || len(names) != 1 {
+				t.Errorf("the copy has %q, %v", names, err)
+			}
+			if lines, _ := read(t, folder); len(lines) != 1 || lines[0].Line != "one" {
+				t.Errorf("the copy has %d lines", len(lines))
+			}
+			return
+		default:
+			r.FromAgent(bytes.Repeat([]byte("x"), 100<<10))
+			if err := r.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Error("the recording goes on")
+	r.Close()
+}
+
 // Whoever deletes a session takes its folder away, which is no reason to complain.
 func TestRecording_WithoutItsFolder(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "gone")
