@@ -61,7 +61,11 @@ func prepareChatPage(t *testing.T, p page, s *stage) {
 	}
 	s.real = map[string]string{site: strconv.Itoa(freeport.Of(t))}
 	s.env = append(s.env, "npm_config_registry="+startRegistry(t).url, "PYTHONUNBUFFERED=1")
-	visit := typeScript(t, "sdk-ts", "test/visit.ts") + " " + strings.Replace(address, site, s.real[site], 1)
+	cache, err := agentcache.Dir() // where its browser is kept
+	if err != nil {
+		t.Fatal(err)
+	}
+	visit := fmt.Sprintf("SANDBOX_AGENT_TEST_CACHE='%s' ", cache) + typeScript(t, "sdk-ts", "test/visit.ts") + " " + strings.Replace(address, site, s.real[site], 1)
 	servers := 0
 	s.after = func(_ int, b block) string {
 		if b.mark == "run: background" {

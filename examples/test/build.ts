@@ -1,10 +1,10 @@
 // Builds the examples, and the gateway's static program, once for all test files.
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { build } from "esbuild";
-import { built } from "./run.ts";
+import { built, inPlace } from "./run.ts";
 
 /** To compile them at each start, as their `npm start` does, would take a third of the time of all tests. The guide for E2B is run so. */
 async function compile(): Promise<void> {
@@ -19,14 +19,22 @@ async function compile(): Promise<void> {
   });
 }
 
+function standIn(binary: string): void {
+  writeFileSync(inPlace, `#!/bin/sh\nexec '${binary}' "$@"\n`, { mode: 0o755 });
+}
+
 export default async function setup(): Promise<() => void> {
   await compile();
-  if (process.env.SANDBOX_AGENT_BIN) return () => {};
+  if (process.env.SANDBOX_AGENT_BIN) {
+    standIn(process.env.SANDBOX_AGENT_BIN);
+    return () => {};
+  }
   const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-examples-"));
   const binary = join(dir, "sandbox-agent");
   execFileSync("go", ["build", "-trimpath", "-o", binary, "./cmd/sandbox-agent"], {
     cwd: resolve(import.meta.dirname, "../.."), stdio: "inherit", env: { ...process.env, CGO_ENABLED: "0" },
   });
   process.env.SANDBOX_AGENT_BIN = binary;
+  standIn(binary);
   return () => rmSync(dir, { recursive: true, force: true });
 }

@@ -68,7 +68,7 @@ export function contract(example: string, provider: string, make: () => Cloud, b
         git("commit", "--quiet", "--allow-empty", "--message", "first");
         const port = String(await freePort());
         const OUT = join(dir, "home.patch");
-        const program = await run(example, cloud, { GATEWAY_PORT: port, REPO: `file://${dir}`, PROMPT: "write notes.txt from the sandbox", KEEP: "1", OUT });
+        const program = await run(example, cloud, { GATEWAY_PORT: port, REPO: `file://${dir}`, PROMPT: "write notes.txt from the sandbox", KEEP: "1", OUT, SANDBOX_AGENT_PROGRAM: process.env.SANDBOX_AGENT_BIN! });
         expect(await program.code, program.output()).toBe(0);
         expect(program.output()).toContain("+from the sandbox");
         expect(program.output()).toContain("Take it away: ");

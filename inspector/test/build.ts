@@ -6,9 +6,9 @@ import { join, resolve } from "node:path";
 import { unpack } from "../../sdk-ts/test/browser.js";
 
 export default async function setup(): Promise<() => void> {
-  const remove = await unpack();
+  await unpack();
   const root = resolve(import.meta.dirname, "../..");
-  if (process.env.SANDBOX_AGENT_BIN && process.env.SANDBOX_HUB_BIN) return remove;
+  if (process.env.SANDBOX_AGENT_BIN && process.env.SANDBOX_HUB_BIN) return () => {};
   execFileSync("npm", ["run", "--silent", "build", "--", "--logLevel", "warn"], { cwd: join(root, "inspector"), stdio: "inherit", env: { ...process.env, NODE_ENV: "production" } });
   const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-inspector-"));
   const binary = join(dir, "sandbox-agent");
@@ -16,8 +16,5 @@ export default async function setup(): Promise<() => void> {
   process.env.SANDBOX_AGENT_BIN = binary;
   process.env.SANDBOX_HUB_BIN = join(dir, "sandbox-hub");
   execFileSync("go", ["build", "-o", process.env.SANDBOX_HUB_BIN, "./cmd/sandbox-hub"], { cwd: root, stdio: "inherit" });
-  return () => {
-    remove();
-    rmSync(dir, { recursive: true, force: true });
-  };
+  return () => rmSync(dir, { recursive: true, force: true });
 }

@@ -313,6 +313,7 @@ test("nothing that a token for reading may not do is offered", async () => {
     for (const session of [works, asks]) await hub.ask("DELETE", `/nodes/box-1/v2/sessions/${session}`); // what asks here would be in the inbox of the next test
   });
   await log(admin).locator(".agent").getByText("tick 3").waitFor();
+  await admin.close();
   const token = await hub.newToken({ kind: "client", scope: "read", node: "box-1" });
   const page = await open(`#/sessions/${asks}`, token);
   const refused: string[] = [];

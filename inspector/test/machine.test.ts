@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { Proxy } from "../../sdk-ts/test/proxy.js";
 import { bothThemes, connected, drop, inaccessible, phone, picture, World } from "./world.js";
 
@@ -13,6 +13,7 @@ beforeAll(async () => {
   home = realpathSync(mkdtempSync(join(tmpdir(), "inspector-home-")));
   world = await World.start(["--no-token"], { HOME: home });
 });
+afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => {
   await world?.stop();
   rmSync(home, { recursive: true, force: true });

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { bothThemes, connected, phone, picture, storyAgent, World, type Locator, type Page } from "./world.js";
 
 const token = "inspector-Secret-4711";
@@ -51,6 +51,7 @@ beforeAll(async () => {
   registry = await Registry.start();
   world = await World.start([...storyAgent, "--token", token, "--registry-url", `${registry.url}/registry.json`, "--mirror", `https://files.test=${registry.url}/files`, "--agent-command", "dies=sh -c 'echo first a warning >&2; echo cannot open config >&2; exit 3'", "--agent-command", `grumbler=sh -c 'echo "no config found" >&2; exec "$0" mock-agent' ${process.env.SANDBOX_AGENT_BIN}`], { SANDBOX_AGENT_SOURCES: "registry" });
 });
+afterEach(async ({ task }) => world?.closeWindows(task));
 afterAll(async () => {
   await world?.stop();
   registry?.stop();

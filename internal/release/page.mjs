@@ -1,10 +1,12 @@
 // Builds the page as `npm run build` does, and writes which packages' code the
-// bundler has put into it:
+// bundler has put into it. A page that is there and the same is left alone, since
+// somebody else may be building the program with it:
 //
 //   node internal/release/page.mjs PACKAGES.json
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { dirname, join, resolve } from "node:path";
+import { tmpdir } from "node:os";
+import { dirname, join, relative, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
 const root = resolve(import.meta.dirname, "../..");
@@ -38,11 +40,21 @@ function note(id) {
   }
 }
 
+/** The files of a page with what is in them; names that begin with a dot are not the page's. */
+function filesOf(dir) {
+  const files = readdirSync(dir, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile() && !entry.name.startsWith("."));
+  return files.map((entry) => join(entry.parentPath, entry.name)).sort().map((file) => [relative(dir, file), readFileSync(file).toString("base64")]);
+}
+
 process.env.NODE_ENV = "production";
+const page = join(inspector, "dist");
+const made = mkdtempSync(join(tmpdir(), "sandbox-agent-page-"));
+process.once("exit", () => rmSync(made, { recursive: true, force: true }));
 await build({
   root: inspector,
   configFile: join(inspector, "vite.config.ts"),
   logLevel: "warn",
+  build: { outDir: made },
   plugins: [
     {
       name: "packages",
@@ -53,5 +65,10 @@ await build({
     },
   ],
 });
+mkdirSync(page, { recursive: true });
+if (JSON.stringify(filesOf(made)) !== JSON.stringify(filesOf(page))) {
+  for (const name of readdirSync(page)) if (!name.startsWith(".")) rmSync(join(page, name), { recursive: true });
+  for (const name of readdirSync(made)) cpSync(join(made, name), join(page, name), { recursive: true });
+}
 const list = [...packages.values()].sort((a, b) => (`${a.name}@${a.version}` < `${b.name}@${b.version}` ? -1 : 1));
 writeFileSync(process.argv[2], `${JSON.stringify(list, null, 2)}\n`);

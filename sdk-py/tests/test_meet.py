@@ -73,7 +73,7 @@ async def test_a_session_that_was_open_before_the_client_connected_anew(gateway:
 @SPOKEN
 @asynchronous
 async def test_the_end_of_a_turn_that_is_no_longer_kept_when_the_client_is_back(version: Any, agent: str) -> None:
-    own = Gateway(["--no-token", "--ephemeral"])
+    own = Gateway(["--no-token", "--ephemeral", "--max-memory", "64MiB"])
     try:
         async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
             session = await client.new_session(cwd="/tmp")
@@ -85,8 +85,8 @@ async def test_the_end_of_a_turn_that_is_no_longer_kept_when_the_client_is_back(
             proxy.refusing = True
             proxy.cut()
             await theirs.cancel()
-            for _ in range(9):
-                await theirs.prompt("stream 100 100000")  # more than memory keeps of a session
+            for _ in range(4):
+                await theirs.prompt("stream 40 100000")  # more than an eighth of its memory, which it keeps
             proxy.refusing = False
             with pytest.raises(RpcError) as failed:
                 await turn

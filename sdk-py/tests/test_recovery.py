@@ -197,7 +197,7 @@ async def test_the_end_of_a_turn_that_was_found_counts_when_another_client_delet
 @pytest.mark.parametrize("version, agent", [(1, "mock"), (2, "mock2")])
 @asynchronous
 async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and_the_session_goes_on(version: Any, agent: str) -> None:
-    own = Gateway(["--no-token", "--ephemeral"])
+    own = Gateway(["--no-token", "--ephemeral", "--max-memory", "64MiB"])
     try:
         async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
             session = await client.new_session(cwd="/tmp")
@@ -210,8 +210,8 @@ async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and
             theirs = await other.resume_session(session.id)
             proxy.refusing = True
             proxy.cut()
-            for _ in range(9):
-                await theirs.prompt("stream 100 100000")  # more than memory keeps of a session, and not more at a time than is read
+            for _ in range(4):
+                await theirs.prompt("stream 40 100000")  # more than an eighth of its memory, which it keeps, and not more at a time than is read
             proxy.refusing = False
             told = await lost
             assert told["sessionId"] == session.id and told["firstSeq"] < told["lastSeq"]
@@ -227,11 +227,11 @@ async def test_events_that_are_gone_when_the_client_is_back_are_told_as_lost_and
 @SPOKEN
 @asynchronous
 async def test_a_turn_whose_beginning_is_gone_when_the_client_is_back_has_its_end(version: Any, agent: str) -> None:
-    own = Gateway(["--no-token", "--ephemeral"])
+    own = Gateway(["--no-token", "--ephemeral", "--max-memory", "64MiB"])
     try:
         async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url) as other:
             session = await client.new_session(cwd="/tmp")
-            turn = session.prompt("stream 900 100000")  # more than memory keeps of a session
+            turn = session.prompt("stream 160 100000")  # more than an eighth of its memory, which it keeps
             async for _ in turn:
                 break
             proxy.refusing = True
@@ -248,7 +248,7 @@ async def test_a_turn_whose_beginning_is_gone_when_the_client_is_back_has_its_en
 @SPOKEN
 @asynchronous
 async def test_a_prompt_that_is_sent_when_the_client_is_back_has_nothing_of_turns_whose_beginning_is_gone(version: Any, agent: str) -> None:
-    own = Gateway(["--no-token", "--ephemeral"])
+    own = Gateway(["--no-token", "--ephemeral", "--max-memory", "64MiB"])
     try:
         async with Proxy(own.port) as proxy, SandboxAgent(proxy.url, agent=agent, acp_version=version, retry=QUICK) as client, SandboxAgent(own.url, agent="mock") as other:
             session = await client.new_session(cwd="/tmp")
@@ -258,8 +258,8 @@ async def test_a_prompt_that_is_sent_when_the_client_is_back_has_nothing_of_turn
             proxy.refusing = True
             proxy.cut()
             await lost.wait()
-            for _ in range(9):
-                await theirs.prompt("stream 100 100000")
+            for _ in range(4):
+                await theirs.prompt("stream 40 100000")
             mine = session.prompt("echo mine")
             proxy.refusing = False
             assert (await mine).text == "mine"

@@ -1,7 +1,7 @@
 // A headless Chromium: the system's, else the one that comes as a package.
 // That one is told to mind what sites may do.
-import { accessSync, constants, mkdtempSync, rmSync, statfsSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statfsSync, statSync, utimesSync } from "node:fs";
+import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
 import packaged from "@sparticuz/chromium";
 import { chromium, type Browser } from "playwright-core";
@@ -21,22 +21,46 @@ function installed(): string | undefined {
     });
 }
 
+/** Where what tests need is kept from one run to the next, as for agents; by the browser's version. */
+const cache = process.env.SANDBOX_AGENT_TEST_CACHE ?? join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "sandbox-agent-test");
+const kept = "chromium-";
+const unused = 14 * 24 * 3600 * 1000;
+
 /**
  * Unpacks the browser that comes as a package, once for all test files and before they start: a program cannot be run
- * while somebody has it open for writing, as each process has that is started meanwhile. Returns what removes it.
+ * while somebody has it open for writing, as each process has that is started meanwhile. It is kept, since that takes
+ * 3 s of processor time; those that nobody has used for two weeks go.
  */
-export async function unpack(): Promise<() => void> {
-  if (installed()) return () => {};
-  const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-chromium-"));
+export async function unpack(): Promise<void> {
+  if (installed()) return;
+  const { version } = JSON.parse(readFileSync(join(import.meta.dirname, "../node_modules/@sparticuz/chromium/package.json"), "utf8")) as { version: string };
+  const place = join(cache, `${kept}${version}-${process.arch}`);
+  if (!existsSync(place)) await unpackTo(place);
+  const now = new Date();
+  utimesSync(place, now, now);
+  for (const name of readdirSync(cache)) {
+    const one = join(cache, name);
+    if (name.startsWith(kept) && (statSync(one, { throwIfNoEntry: false })?.mtimeMs ?? Infinity) < Date.now() - unused) rmSync(one, { recursive: true, force: true });
+  }
+  process.env[unpacked] = join(place, "chromium");
+}
+
+/** Whoever does the same at the same time may be done first. */
+async function unpackTo(place: string): Promise<void> {
+  mkdirSync(cache, { recursive: true });
+  const dir = mkdtempSync(`${place}.`);
   const before = process.env.TMPDIR;
   process.env.TMPDIR = dir; // where it is unpacked to
   try {
-    process.env[unpacked] = await packaged.executablePath();
+    await packaged.executablePath();
+    renameSync(dir, place);
+  } catch (error) {
+    if (!existsSync(place)) throw error;
   } finally {
     if (before === undefined) delete process.env.TMPDIR;
     else process.env.TMPDIR = before;
+    rmSync(dir, { recursive: true, force: true });
   }
-  return () => rmSync(dir, { recursive: true, force: true });
 }
 
 /** Whether the browser's processes can share what they draw in memory. In a container they often have 64 MB. */

@@ -6,14 +6,11 @@ import { join, resolve } from "node:path";
 import { unpack } from "./browser.js";
 
 export default async function setup(): Promise<() => void> {
-  const remove = await unpack();
-  if (process.env.SANDBOX_AGENT_BIN) return remove;
+  await unpack();
+  if (process.env.SANDBOX_AGENT_BIN) return () => {};
   const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-sdk-"));
   const binary = join(dir, "sandbox-agent");
   execFileSync("go", ["build", "-o", binary, "./cmd/sandbox-agent"], { cwd: resolve(import.meta.dirname, "../.."), stdio: "inherit" });
   process.env.SANDBOX_AGENT_BIN = binary;
-  return () => {
-    remove();
-    rmSync(dir, { recursive: true, force: true });
-  };
+  return () => rmSync(dir, { recursive: true, force: true });
 }

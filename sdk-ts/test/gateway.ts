@@ -4,6 +4,14 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
+/** Flags of a gateway that keeps 8 MiB of what was said in all sessions, an eighth of its memory, and no files. */
+export const forgets = ["--no-token", "--ephemeral", "--max-memory", "64MiB"] as const;
+
+/** Has an agent say more than such a gateway keeps, and not more at a time than is read. */
+export async function sayMuch(session: { prompt(text: string): PromiseLike<unknown> }): Promise<void> {
+  for (let i = 0; i < 4; i++) await session.prompt("stream 40 100000");
+}
+
 export class Gateway {
   #child: ChildProcess | undefined;
   #stderr = "";

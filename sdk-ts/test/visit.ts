@@ -24,7 +24,7 @@ async function send(page: Page, text: string): Promise<void> {
   assert.equal(await page.getByLabel("Message").inputValue(), "", "what was sent is still in the field");
 }
 
-const remove = await unpack();
+await unpack();
 const browser = await launch();
 try {
   const context = await browser.newContext(); // two windows of one browser
@@ -60,5 +60,4 @@ try {
   console.log("the page works");
 } finally {
   await browser.close();
-  remove();
 }

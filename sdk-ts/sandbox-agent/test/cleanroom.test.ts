@@ -13,6 +13,10 @@ const dir = mkdtempSync(join(tmpdir(), "sandbox-agent-sdk-clean-"));
 const project = join(dir, "project");
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
+const tarballs = () => readdirSync(dir).filter((file) => file.endsWith(".tgz"));
+/** The archive of a package. */
+const packed = (name: string) => join(dir, tarballs().find((file) => file.startsWith(`${name}-`)) ?? "");
+
 /** Runs a command in the project; what it prints is in the error. */
 async function inProject(command: string, ...args: string[]): Promise<string> {
   try {
@@ -29,18 +33,22 @@ beforeAll(async () => {
   cpSync(root, sources, { recursive: true, filter: (file) => !/\/(node_modules|dist|release|\.runtimes)$/.test(file) });
   symlinkSync(join(root, "node_modules"), join(sources, "node_modules"));
   await run("npm", ["pack", "--silent", "--workspaces", "--pack-destination", dir], { cwd: sources });
-  const packed = readdirSync(dir).filter((file) => file.endsWith(".tgz"));
-  expect(packed).toHaveLength(2);
-  const tarball = (name: string) => `file:${join(dir, packed.find((file) => file.startsWith(`${name}-`)) ?? "")}`;
+  expect(tarballs()).toHaveLength(2);
   const { devDependencies } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { devDependencies: Record<string, string> };
   cpSync(join(import.meta.dirname, "cleanroom"), project, { recursive: true });
   writeFileSync(join(project, "package.json"), JSON.stringify({
     name: "project", private: true, type: "module",
-    dependencies: { "sandbox-agent": tarball("sandbox-agent"), "acp-http-client": tarball("acp-http-client"), "@types/node": devDependencies["@types/node"] },
+    dependencies: { "sandbox-agent": `file:${packed("sandbox-agent")}`, "acp-http-client": `file:${packed("acp-http-client")}`, "@types/node": devDependencies["@types/node"] },
     overrides: { "acp-http-client": "$acp-http-client" },
   }));
   await run("npm", ["install", "--no-audit", "--no-fund", "--prefer-offline"], { cwd: project });
 }, 120_000);
+
+test.each(["acp-http-client", "sandbox-agent"])("%s is packed so that every resolver finds code and types", async (name) => {
+  const tool = (tool: string, ...args: string[]) => inProject(join(root, "node_modules/.bin", tool), ...args);
+  await tool("publint", "--strict", packed(name));
+  await tool("attw", packed(name), "--profile", "esm-only", "--no-emoji");
+});
 
 const strict = {
   strict: true, noEmit: true, skipLibCheck: false, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, verbatimModuleSyntax: true, target: "ES2022",

@@ -2,7 +2,7 @@
 import { AcpRpcError, SandboxAgentClient, TurnInterruptedError, type ProblemError, type Session } from "sandbox-agent";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WebSocket } from "ws";
-import { Gateway } from "../../test/gateway.js";
+import { forgets, Gateway, sayMuch } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
 
 let gateway: Gateway;
@@ -107,7 +107,7 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
   });
 
   test("the end of a turn that is no longer kept when the client is back", async () => {
-    const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+    const own = await Gateway.startWithBoth(forgets);
     {
       await using c = await cuttable(options, own);
       await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
@@ -118,7 +118,7 @@ describe.each(variants)("version $acpVersion, $agent, $transport", (options) => 
       c.proxy.refusing = true;
       c.proxy.cut();
       await other.cancel(session.id);
-      for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000"); // more than memory keeps of a session
+      await sayMuch(theirs);
       c.proxy.refusing = false;
       // That is the answer of HTTP, which has waited; elsewhere nobody knows how it ended, and nobody says that it was interrupted.
       const end = await turn.then(({ stopReason }) => stopReason, (error: unknown) => String((error as ProblemError).type));

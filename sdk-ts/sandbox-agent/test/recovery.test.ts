@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { AcpRpcError, SandboxAgentClient, TurnInterruptedError } from "sandbox-agent";
 import { WebSocket } from "ws";
-import { Gateway } from "../../test/gateway.js";
+import { forgets, Gateway, sayMuch } from "../../test/gateway.js";
 import { Proxy } from "../../test/proxy.js";
 import { variants, ws } from "../../test/variants.js";
 
@@ -319,7 +319,7 @@ test.each([
 });
 
 test.each(variants.filter(({ transport }) => transport !== "inline"))("events that are gone when the client is back are told as lost, and the session goes on: version $acpVersion, $agent, $transport", async (options) => {
-  const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  const own = await Gateway.startWithBoth(forgets);
   onTestFinished(() => own.stop());
   const proxy = await Proxy.to(own.port);
   onTestFinished(() => proxy.stop());
@@ -341,7 +341,7 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
   proxy.refusing = true;
   proxy.cut();
   await expect.poll(() => c.state).toBe("reconnecting");
-  for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000"); // more than memory keeps of a session, and not more at a time than is read
+  await sayMuch(theirs);
   proxy.refusing = false;
   const { sessionId, firstSeq, lastSeq } = await lost.promise;
   expect([sessionId, firstSeq < lastSeq]).toEqual([session.id, true]);
@@ -354,7 +354,7 @@ test.each(variants.filter(({ transport }) => transport !== "inline"))("events th
 
 // Over HTTP the old connection may take the prompt.
 test.each(variants.filter(({ transport }) => transport === "websocket"))("a prompt that is sent when the client is back has nothing of turns of others whose beginning is gone: version $acpVersion, $agent", async (options) => {
-  const own = await Gateway.startWithBoth(["--no-token", "--ephemeral"]);
+  const own = await Gateway.startWithBoth(forgets);
   onTestFinished(() => own.stop());
   const proxy = await Proxy.to(own.port);
   onTestFinished(() => proxy.stop());
@@ -362,13 +362,16 @@ test.each(variants.filter(({ transport }) => transport === "websocket"))("a prom
   await using other = new SandboxAgentClient({ baseUrl: own.url, agent: "mock" });
   const session = await c.newSession({ cwd: "/tmp" });
   const theirs = await other.resumeSession({ sessionId: session.id, cwd: "/tmp" });
+  const lost = later<unknown>();
+  c.onEventsLost(lost.resolve);
   proxy.refusing = true;
   proxy.cut();
   await expect.poll(() => c.state).toBe("reconnecting");
-  for (let i = 0; i < 9; i++) await theirs.prompt("stream 100 100000");
+  await sayMuch(theirs);
   const mine = session.prompt("echo mine");
   proxy.refusing = false;
   expect((await mine).text).toBe("mine");
+  await lost.promise;
 });
 
 test.each([1, 2] as const)("version %i: a prompt that an earlier connection brings while the gateway is asked for it is no turn that was interrupted", async (acpVersion) => {
