@@ -66,15 +66,12 @@ func TestMain(m *testing.M) {
 }
 
 // binary builds the gateway once, as the tests were built: with the race detector
-// and the tags that they have.
+// where they have it.
 var binary = sync.OnceValues(func() (string, error) {
 	bin := filepath.Join(buildDir, "sandbox-agent")
 	args := []string{"build", "-o", bin}
 	if raceEnabled() {
 		args = append(args, "-race")
-	}
-	if tags := buildSetting("-tags"); tags != "" {
-		args = append(args, "-tags", tags)
 	}
 	out, err := exec.CommandContext(context.Background(), "go", append(args, ".")...).CombinedOutput()
 	if err != nil {

@@ -124,7 +124,7 @@ func (s *suite) all(ctx context.Context) error {
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		return err
 	}
-	if err := compileOnce(); err != nil {
+	if err := linkCounting(); err != nil {
 		return err
 	}
 	if s.long {
@@ -258,10 +258,12 @@ func (s *suite) endMarked(ctx context.Context, mark string, grace time.Duration)
 	}
 }
 
-// compileOnce has all that the run builds, also below its tests, built with the tag that counts
-// starts: what has another one is compiled again. The rest of how it is built is said in ./task.
-func compileOnce() error {
-	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -tags=countstarts"))
+// linkCounting has all that the run builds, also below its tests, linked as what counts starts. It is compiled as
+// everything else is, and what is compiled is used again, also by others. How it is built is said in ./task; Go takes
+// the last of two flags with one name.
+func linkCounting() error {
+	flags := "-ldflags=-s -X=" + module + "internal/process.startsVar=" + startsVar
+	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" '"+flags+"'"))
 }
 
 // errNotBuilt fails what tests the gateway and the hub that the part "build" makes.

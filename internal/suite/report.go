@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
+// startsVar names the file in which the programs of a run note the starts of processes.
 const startsVar = "SANDBOX_AGENT_TEST_STARTS"
 
 // result is how one test ended.
