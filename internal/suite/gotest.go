@@ -43,9 +43,10 @@ type goRun struct {
 	name     string
 	args     []string
 	packages []string
-	early    bool // it needs nothing that the run makes: neither the page nor packages of Node
-	behind   bool // it has what the others leave of the processors
-	onDisk   bool // its temporary files are on the disk, where they can be links to those of the repository
+	env      []string // added to the environment
+	early    bool     // it needs nothing that the run makes: neither the page nor packages of Node
+	behind   bool     // it has what the others leave of the processors
+	onDisk   bool     // its temporary files are on the disk, where they can be links to those of the repository
 }
 
 // ofRepository are packages whose tests look at the repository and at what is
@@ -191,7 +192,7 @@ func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
 		args = behind(args)
 	}
 	cmd := program(ctx, ".", args[0], args[1:]...)
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), run.env...)
 	if slices.Contains(run.args, "-race") {
 		// On one processor, which the gateway would choose, fewer orders of events are seen.
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1", "GOMAXPROCS="+strconv.Itoa(runtime.GOMAXPROCS(0)))

@@ -306,8 +306,8 @@ func asksOnly(arg string) bool {
 	return slices.Contains([]string{"--version", "--help", "sandbox"}, arg)
 }
 
-// programs tells agents by a part of their program's path.
-var programs = [][2]string{
+// agentPrograms tells agents by a part of their program's path.
+var agentPrograms = [][2]string{
 	{"claude", "claude"},
 	{"codex", "codex"},
 	{"opencode", "opencode"},
@@ -320,7 +320,7 @@ var programs = [][2]string{
 
 // startedAgent is the agent that a line of the file of starts is about.
 func startedAgent(line string) string {
-	for _, p := range programs {
+	for _, p := range agentPrograms {
 		if strings.Contains(line, p[0]) {
 			return p[1]
 		}
