@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	buildDir = dir
+	programs.AsUsers()
 	code := m.Run()
 	printJourneys(os.Stdout)
 	if err := os.RemoveAll(dir); err != nil {

@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	buildDir = dir
+	programs.AsUsers()
 	// A program with the race detector sleeps a second before it exits, and the
 	// gateway has a guard that does so after it.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	buildDir = dir
+	programs.AsUsers()
 	if signal.Ignored(syscall.SIGHUP) { // by nohup; the programs that are tested end by it
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}

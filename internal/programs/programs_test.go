@@ -3,6 +3,8 @@ package programs
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -24,5 +26,18 @@ func TestBuild_OfARun(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(folder, Gateway)); err != nil || info.Mode()&0o111 == 0 {
 		t.Errorf("it cannot be started: %v, %v", info, err)
+	}
+}
+
+func TestAsUsers(t *testing.T) {
+	for _, variable := range CollectLate {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+	}
+	AsUsers()
+	for _, variable := range os.Environ() {
+		if slices.Contains(CollectLate, variable) {
+			t.Errorf("what is started from now on has %s", variable)
+		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 // plain matches the tests that run without the race detector in the normal tier:
@@ -192,7 +194,7 @@ func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
 		args = behind(args)
 	}
 	cmd := program(ctx, ".", args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), run.env...)
+	cmd.Env = slices.Concat(os.Environ(), programs.CollectLate, run.env)
 	if slices.Contains(run.args, "-race") {
 		// On one processor, which the gateway would choose, fewer orders of events are seen.
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1", "GOMAXPROCS="+strconv.Itoa(runtime.GOMAXPROCS(0)))

@@ -139,7 +139,7 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	lint := func() {
 		c := behind([]string{s.task, "lint"})
-		s.part("lint", func() (usage, error) { return s.command(ctx, ".", nil, c[0], c[1:]...) })
+		s.part("lint", func() (usage, error) { return s.command(ctx, ".", programs.CollectLate, c[0], c[1:]...) })
 	}
 	// It writes files that the others of the run read. In the normal tier each file that is
 	// generated has a test that compares it.
@@ -237,7 +237,7 @@ func (s *suite) one(ctx context.Context, command []string) error {
 		return err
 	}
 	defer end()
-	_, err = s.command(ctx, ".", nil, command[0], command[1:]...)
+	_, err = s.command(ctx, ".", programs.CollectLate, command[0], command[1:]...)
 	return err
 }
 
@@ -301,7 +301,7 @@ func (s *suite) build(ctx context.Context, folder string) (built bool) {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return 0, err
 		}
-		used, err := s.command(ctx, ".", nil, "go", "build", "-o", folder+"/", "./cmd/"+programs.Gateway, "./cmd/"+programs.Hub)
+		used, err := s.command(ctx, ".", programs.CollectLate, "go", "build", "-o", folder+"/", "./cmd/"+programs.Gateway, "./cmd/"+programs.Hub)
 		built = err == nil
 		return used, err
 	})

@@ -294,6 +294,36 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// How much memory a program takes is not known where it looks for garbage late.
+func TestCollectLate_MemoryIsMeasuredAsUsersHaveIt(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	packages, err := listPackages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, p := range packages {
+		var text []byte
+		for _, file := range p.tests {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, b...)
+		}
+		if p.path == pathOf("./internal/suite") || !regexp.MustCompile(`"VmHWM|"VmRSS|Maxrss`).Match(text) {
+			continue
+		}
+		found++
+		if !regexp.MustCompile(`(?s)func TestMain\(.*programs\.AsUsers\(\).*m\.Run\(\)`).Match(text) {
+			t.Errorf("the tests of %s measure a program's memory, and TestMain does not call programs.AsUsers", p.path)
+		}
+	}
+	if found == 0 {
+		t.Error("no tests measure a program's memory")
+	}
+}
+
 // A package that gets a goroutine or a lock needs the race detector.
 func TestSequential_HasNoGoroutine(t *testing.T) {
 	concurrent := regexp.MustCompile(`(?m)^\s*go (func|\w+[.(])|\.Go\(|"sync"|"sync/atomic"|\bchan\b`)
