@@ -38,7 +38,8 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 
 // both matches the tests that play random sequences. They run with the race detector, which sees
 // a quarter of them, and without it, where they all are: see agentcache.Sequences.
-const both = `^(TestConn_RandomSessions|TestClient_RandomSequences|TestFrames_AtOnce|TestFrames_AtRandom|TestSettings_RandomSequences|TestTunings_RandomSequences|TestRandom)$`
+const both = `^(TestConn_RandomSessions|TestClient_RandomSequences|TestFrames_AtOnce|TestFrames_AtRandom|TestSettings_RandomSequences|TestTunings_RandomSequences|TestRandom` +
+	`|TestLife_AllPairs|TestLife_SequencesThatFailed)$`
 
 // goRun is one call of go test.
 type goRun struct {
