@@ -58,7 +58,10 @@ var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mut
 
 // sequential are packages of functions that change nothing which another goroutine
 // sees: the race detector has nothing to find in them.
-var sequential = []string{"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters/credentials"}
+var sequential = []string{
+	"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters", "./adapters/all/internal/matrix",
+	"./adapters/credentials", "./adapters/install/signature", "./runtime/paths",
+}
 
 // ofPage has the page in it, and its tests look for it.
 const ofPage = "./inspector"
