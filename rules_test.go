@@ -72,6 +72,7 @@ var forbidden = map[edge]string{
 	{from: "./cmd/...", to: "./internal/load/...", deep: true}:                          "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/reliability/...", deep: true}:                   "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "./internal/agentcache/...", deep: true}:                    "test helpers stay out of the binary",
+	{from: "./cmd/...", to: "./internal/programs", deep: true}:                          "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "go.uber.org/goleak/...", deep: true}:                       "test helpers stay out of the binary",
 	{from: "./cmd/...", to: "github.com/getkin/kin-openapi/...", deep: true}:            "its initialisation costs more than the whole start",
 	{from: "./cmd/...", to: "github.com/santhosh-tekuri/jsonschema/v6/...", deep: true}: "schemas are checked in tests only",

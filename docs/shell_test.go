@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/freeport"
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 const standardPort = "2468"
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	buildDir = dir
+	programs.AsUsers()
 	code := m.Run()
 	printJourneys(os.Stdout)
 	if err := os.RemoveAll(dir); err != nil {
@@ -47,11 +49,7 @@ func TestMain(m *testing.M) {
 
 // binary builds the programs once and returns the gateway's path.
 var binary = sync.OnceValues(func() (string, error) {
-	out, err := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", buildDir+"/", "../cmd/sandbox-agent", "../cmd/sandbox-hub").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return filepath.Join(buildDir, "sandbox-agent"), nil
+	return filepath.Join(buildDir, programs.Gateway), programs.Build(buildDir, false, programs.Gateway, programs.Hub)
 })
 
 func isShell(b block) bool { return b.lang == "sh" || b.lang == "bash" }

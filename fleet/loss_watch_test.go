@@ -162,7 +162,7 @@ func trickles(t *testing.T, most time.Duration, move func(t *testing.T, h *Hub, 
 			err = w.Put(runtime.TravelRecord, strings.NewReader("{}"))
 		}
 		if err == nil {
-			err = w.Put(runtime.TravelAgent+"large", io.LimitReader(rand.Reader, 16<<20))
+			err = w.Put(runtime.TravelAgent+"large", io.LimitReader(rand.Reader, 8<<20))
 		}
 		if err == nil {
 			err = w.Close()

@@ -22,8 +22,8 @@ func TestLoad_WhoseRecordIsBeingWritten(t *testing.T) {
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
 	a.answer(a.nextOf(t, "session/new"), in("plan", `{"sessionId":"n",`+offersOf+`}`))
 	tc.until(id)
-	// Whatever was to be written is, and a pipe does not take it at once.
-	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"n","metadata":{"long":"`+strings.Repeat("x", 256<<10)+`"}}`)
+	// Whatever was to be written is, and a pipe does not take it at once, which has 64 KiB.
+	tc.call("_sandboxagent/session/set_metadata", `{"sessionId":"n","metadata":{"long":"`+strings.Repeat("x", 96<<10)+`"}}`)
 	slow := filepath.Join(dir, "sessions", "n", "session.json.tmp")
 	if err := syscall.Mkfifo(slow, 0o600); err != nil { // it is not opened to be written before somebody reads
 		t.Fatal(err)

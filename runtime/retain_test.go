@@ -244,10 +244,10 @@ func TestRetention_BehindAKillTheSilentFirst(t *testing.T) {
 		}
 		tc := connect(t, r, "")
 		tc.newWith(`{"requestedSessionId":"working"}`)
-		time.Sleep(24 * time.Hour)
+		time.Sleep(time.Hour)
 		tc.newWith(`{"requestedSessionId":"silent"}`)
 		tc.says(a, "silent", 100)
-		time.Sleep(24 * time.Hour) // its log is at rest
+		time.Sleep(time.Hour) // its log is at rest
 		tc.says(a, "working", 50)
 		synctest.Wait()
 		copyDir(t, after, dir)

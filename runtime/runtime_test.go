@@ -560,8 +560,11 @@ func TestResponse_ComesOnceWhateverTheClientDoesMeanwhile(t *testing.T) {
 	a := &fakeAgent{}
 	r := newRuntime(t, t.TempDir(), a)
 	tc := connect(t, r, "")
-	s := tc.session()
+	var s string
 	for i := range 200 {
+		if i%50 == 0 { // a load shows all that was before
+			s = tc.session()
+		}
 		id := tc.request("session/prompt", prompt(s, "x"))
 		p := a.conn().next(t, "session/prompt")
 		go a.conn().result(p, `{"stopReason":"end_turn"}`)

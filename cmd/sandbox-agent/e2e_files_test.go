@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -28,6 +27,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 // files sends a request to the file routes and returns the answer's status and
@@ -109,10 +109,11 @@ func (g *gateway) withoutRace() {
 	if !raceEnabled() {
 		return
 	}
-	plain := filepath.Join(g.t.TempDir(), "sandbox-agent")
-	if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", plain, ".").CombinedOutput(); err != nil {
-		g.t.Fatalf("go build: %v\n%s", err, out)
+	dir := g.t.TempDir()
+	if err := programs.Build(dir, false, programs.Gateway); err != nil {
+		g.t.Fatal(err)
 	}
+	plain := filepath.Join(dir, programs.Gateway)
 	g.wrap = []string{"sh", "-c", `shift; exec "` + plain + `" "$@"`, "sh"}
 }
 

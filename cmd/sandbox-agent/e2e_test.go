@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 // The end-to-end tests run the real binary and talk to it over real sockets.
@@ -52,6 +54,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	buildDir = dir
+	programs.AsUsers()
 	// A program with the race detector sleeps a second before it exits, and the
 	// gateway has a guard that does so after it.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -65,38 +68,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binary builds the gateway once, as the tests were built: with the race detector
-// and the tags that they have.
+// binary builds the gateway once, as the tests were built.
 var binary = sync.OnceValues(func() (string, error) {
-	bin := filepath.Join(buildDir, "sandbox-agent")
-	args := []string{"build", "-o", bin}
-	if raceEnabled() {
-		args = append(args, "-race")
-	}
-	if tags := buildSetting("-tags"); tags != "" {
-		args = append(args, "-tags", tags)
-	}
-	out, err := exec.CommandContext(context.Background(), "go", append(args, ".")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return bin, nil
+	return filepath.Join(buildDir, programs.Gateway), programs.Build(buildDir, raceEnabled(), programs.Gateway)
 })
 
-func raceEnabled() bool { return buildSetting("-race") == "true" }
-
-// buildSetting is how this test program was built; "" if it was not said.
-func buildSetting(key string) string {
+// raceEnabled reports whether this test program was built with the race detector.
+func raceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == key {
-			return s.Value
-		}
-	}
-	return ""
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // gateway is a running sandbox-agent.

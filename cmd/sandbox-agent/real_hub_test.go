@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,21 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
 // hubProgram builds the hub once.
 var hubProgram = sync.OnceValues(func() (string, error) {
-	bin, err := binary()
-	if err != nil {
-		return "", err
-	}
-	out := filepath.Join(filepath.Dir(bin), "sandbox-hub")
-	text, err := exec.CommandContext(context.Background(), "go", "build", "-o", out, "../sandbox-hub").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, text)
-	}
-	return out, nil
+	return filepath.Join(buildDir, programs.Hub), programs.Build(buildDir, false, programs.Hub)
 })
 
 // aHub is a hub in a process of its own.

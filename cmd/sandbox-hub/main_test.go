@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 // These tests run the real hub and real gateways in processes of their own. Their
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	buildDir = dir
+	programs.AsUsers()
 	if signal.Ignored(syscall.SIGHUP) { // by nohup; the programs that are tested end by it
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
@@ -52,17 +54,7 @@ func raced() bool {
 }
 
 // binaries builds the hub and the gateway once, as the tests were built.
-var binaries = sync.OnceValue(func() error {
-	args := []string{"build", "-o", buildDir + "/"}
-	if raced() {
-		args = append(args, "-race")
-	}
-	out, err := exec.CommandContext(context.Background(), "go", append(args, ".", "../sandbox-agent")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
-})
+var binaries = sync.OnceValue(func() error { return programs.Build(buildDir, raced(), programs.Hub, programs.Gateway) })
 
 // program is a running program that says where it listens.
 type program struct {

@@ -12,10 +12,13 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 // plain matches the tests that run without the race detector in the normal tier:
@@ -35,16 +38,18 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 
 // both matches the tests that play random sequences. They run with the race detector, which sees
 // a quarter of them, and without it, where they all are: see agentcache.Sequences.
-const both = `^(TestConn_RandomSessions|TestClient_RandomSequences|TestFrames_AtOnce|TestFrames_AtRandom|TestSettings_RandomSequences|TestTunings_RandomSequences|TestRandom)$`
+const both = `^(TestConn_RandomSessions|TestClient_RandomSequences|TestFrames_AtOnce|TestFrames_AtRandom|TestSettings_RandomSequences|TestTunings_RandomSequences|TestRandom` +
+	`|TestLife_AllPairs|TestLife_SequencesThatFailed)$`
 
 // goRun is one call of go test.
 type goRun struct {
 	name     string
 	args     []string
 	packages []string
-	early    bool // it needs nothing that the run makes: neither the page nor packages of Node
-	behind   bool // it has what the others leave of the processors
-	onDisk   bool // its temporary files are on the disk, where they can be links to those of the repository
+	env      []string // added to the environment
+	early    bool     // it needs nothing that the run makes: neither the page nor packages of Node
+	behind   bool     // it has what the others leave of the processors
+	onDisk   bool     // its temporary files are on the disk, where they can be links to those of the repository
 }
 
 // ofRepository are packages whose tests look at the repository and at what is
@@ -53,17 +58,13 @@ var ofRepository = []string{".", "./docs", "./internal/release", "./internal/mut
 
 // sequential are packages of functions that change nothing which another goroutine
 // sees: the race detector has nothing to find in them.
-var sequential = []string{"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters/credentials"}
+var sequential = []string{
+	"./acp/version", "./acp/internal/gen", "./acp/schema", "./acp/rawjson", "./acp/sse", "./adapters", "./adapters/all/internal/matrix",
+	"./adapters/credentials", "./adapters/install/signature", "./runtime/paths",
+}
 
 // ofPage has the page in it, and its tests look for it.
 const ofPage = "./inspector"
-
-// withAgents are the packages of which the run without the race detector takes the
-// tests that the others leave out.
-var withAgents = []string{
-	endToEnd, "./adapters/...", "./fleet", "./fleet/relay", "./fleet/replica", "./fleet/tunnel",
-	"./acp/acphttp", "./acp/lasting", "./control/parcel", "./control/transcript", "./fs", "./runtime", "./runtime/journal", "./runtime/session",
-}
 
 // endToEnd starts the gateway as a process. Its parts are tested with the race
 // detector where they are.
@@ -90,16 +91,27 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 	if s.long {
 		return []goRun{{name: "long", args: []string{"-race", "-timeout", "3h"}, packages: []string{"./..."}}}, nil
 	}
-	list := program(ctx, ".", "go", "list", "-f", "{{.ImportPath}}", "./...")
-	out, err := list.Output()
+	packages, err := listPackages(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the packages: %w", err)
+		return nil, err
 	}
-	concurrent := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return slices.ContainsFunc(slices.Concat(ofRepository, sequential, []string{endToEnd, ofHub, ofPage}), func(p string) bool {
-			return path == strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(p, "."), "/"), "/")
-		})
-	})
+	var concurrent, withAgents []string
+	for _, p := range packages {
+		others := slices.Concat(ofRepository, sequential, []string{endToEnd, ofHub, ofPage})
+		if !slices.ContainsFunc(others, func(o string) bool { return p.path == pathOf(o) }) {
+			concurrent = append(concurrent, p.path)
+		}
+		left, err := p.declares(regexp.MustCompile(plain + "|" + both))
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case left && p.path == pathOf(endToEnd): // it takes longest
+			withAgents = slices.Insert(withAgents, 0, p.path)
+		case left:
+			withAgents = append(withAgents, p.path)
+		}
+	}
 	slices.SortStableFunc(concurrent, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	most := mostOfAPart.String() // of each package: go test says then what hangs
 	return []goRun{
@@ -110,6 +122,48 @@ func (s *suite) goRuns(ctx context.Context) ([]goRun, error) {
 		{name: "with the race detector", args: []string{"-race", "-skip", plain, "-timeout", most, "-p", "2", "-parallel", "4"}, packages: concurrent, early: true, behind: true},
 		{name: "of the repository", args: []string{"-timeout", most, "-p", "1"}, packages: ofRepository, behind: true, onDisk: true},
 	}, nil
+}
+
+// pathOf is the path by which a package is imported that is named by its folder.
+func pathOf(folder string) string {
+	return strings.TrimSuffix(module+strings.TrimPrefix(strings.TrimPrefix(folder, "."), "/"), "/")
+}
+
+// goPackage is a package of the repository.
+type goPackage struct {
+	path  string
+	tests []string // its files with tests
+}
+
+func listPackages(ctx context.Context) ([]goPackage, error) {
+	const format = `{{$p := .}}{{.ImportPath}}{{range .TestGoFiles}}{{"\t"}}{{$p.Dir}}/{{.}}{{end}}{{range .XTestGoFiles}}{{"\t"}}{{$p.Dir}}/{{.}}{{end}}`
+	out, err := program(ctx, ".", "go", "list", "-f", format, "./...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the packages: %w", err)
+	}
+	var packages []goPackage
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		packages = append(packages, goPackage{fields[0], fields[1:]})
+	}
+	return packages, nil
+}
+
+var topTest = regexp.MustCompile(`(?m)^func (Test\w*)\(`)
+
+// declares reports whether one of the tests of p has a name that matches. One that has none would be compiled and linked
+// for nothing.
+func (p goPackage) declares(names *regexp.Regexp) (bool, error) {
+	for _, file := range p.tests {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return false, fmt.Errorf("look for tests: %w", err)
+		}
+		if slices.ContainsFunc(topTest.FindAllSubmatch(b, -1), func(m [][]byte) bool { return names.Match(m[1]) }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // event is a line of go test -json.
@@ -144,7 +198,7 @@ func (s *suite) goTest(ctx context.Context, run goRun) (usage, error) {
 		args = behind(args)
 	}
 	cmd := program(ctx, ".", args[0], args[1:]...)
-	cmd.Env = os.Environ()
+	cmd.Env = slices.Concat(os.Environ(), programs.CollectLate, run.env)
 	if slices.Contains(run.args, "-race") {
 		// On one processor, which the gateway would choose, fewer orders of events are seen.
 		cmd.Env = append(cmd.Env, "CGO_ENABLED=1", "GOMAXPROCS="+strconv.Itoa(runtime.GOMAXPROCS(0)))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 	"sandboxagent.dev/sandbox-agent/internal/scratch"
 )
 
@@ -124,7 +126,7 @@ func (s *suite) all(ctx context.Context) error {
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		return err
 	}
-	if err := compileOnce(); err != nil {
+	if err := linkCounting(); err != nil {
 		return err
 	}
 	if s.long {
@@ -137,7 +139,7 @@ func (s *suite) all(ctx context.Context) error {
 	}
 	lint := func() {
 		c := behind([]string{s.task, "lint"})
-		s.part("lint", func() (usage, error) { return s.command(ctx, ".", nil, c[0], c[1:]...) })
+		s.part("lint", func() (usage, error) { return s.command(ctx, ".", programs.CollectLate, c[0], c[1:]...) })
 	}
 	// It writes files that the others of the run read. In the normal tier each file that is
 	// generated has a test that compares it.
@@ -165,14 +167,24 @@ func (s *suite) all(ctx context.Context) error {
 		workers.Wait()
 	})
 	defer finish()
+	folder, err := programsFolder(dir)
+	if err != nil {
+		return err
+	}
+	var built bool
 	var parts []func()
 	for _, run := range goRuns {
 		part := func() { s.part("go test "+run.name, func() (usage, error) { return s.goTest(ctx, run) }) }
 		if run.early {
 			next <- part
-		} else {
-			parts = append(parts, part)
+			continue
 		}
+		parts = append(parts, func() {
+			if built {
+				run.env = append(run.env, programs.FolderVar+"="+folder)
+			}
+			part()
+		})
 	}
 	// On an empty machine these wait for the network.
 	var prepared sync.WaitGroup
@@ -185,15 +197,16 @@ func (s *suite) all(ctx context.Context) error {
 		verb("tmux:deps")
 	})
 	prepared.Wait()
-	built, remove := s.build(ctx)
-	defer remove()
+	built = s.build(ctx, folder)
 	with := func(name, dir string, test func(ctx context.Context, dir string, env []string) (usage, error)) {
 		parts = append(parts, func() {
 			s.part(name+" in "+dir, func() (usage, error) {
-				if built == nil {
+				if !built {
 					return 0, errNotBuilt
 				}
-				return test(ctx, dir, built)
+				return test(ctx, dir, []string{
+					"SANDBOX_AGENT_BIN=" + filepath.Join(folder, programs.Gateway), "SANDBOX_HUB_BIN=" + filepath.Join(folder, programs.Hub),
+				})
 			})
 		})
 	}
@@ -224,7 +237,7 @@ func (s *suite) one(ctx context.Context, command []string) error {
 		return err
 	}
 	defer end()
-	_, err = s.command(ctx, ".", nil, command[0], command[1:]...)
+	_, err = s.command(ctx, ".", programs.CollectLate, command[0], command[1:]...)
 	return err
 }
 
@@ -258,35 +271,41 @@ func (s *suite) endMarked(ctx context.Context, mark string, grace time.Duration)
 	}
 }
 
-// compileOnce has all that the run builds, also below its tests, built with the tag that counts
-// starts: what has another one is compiled again. The rest of how it is built is said in ./task.
-func compileOnce() error {
-	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -tags=countstarts"))
+// linkCounting has all that the run builds, also below its tests, linked as what counts starts. It is compiled as
+// everything else is, and what is compiled is used again, also by others. How it is built is said in ./task; Go takes
+// the last of two flags with one name.
+func linkCounting() error {
+	flags := "-ldflags=-s -X=" + module + "internal/process.startsVar=" + startsVar
+	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" '"+flags+"'"))
 }
 
 // errNotBuilt fails what tests the gateway and the hub that the part "build" makes.
 var errNotBuilt = errors.New("there is nothing to test: the build has failed")
 
-// build makes the gateway and the hub once, with the page in them, for the tests of
-// Node and Python, which find them by the environment that is returned: nil when they
-// could not be built. Go's tests build what they need.
-func (s *suite) build(ctx context.Context) (env []string, remove func()) {
-	var dir string
-	s.part("build", func() (used usage, err error) {
-		if dir, err = os.MkdirTemp("", "suite-"); err != nil {
+// programsFolder is where in the cache a run of this copy of the repository has its gateway and hub. Its path never changes,
+// as that of the file of starts; what has not changed is not linked again.
+func programsFolder(cache string) (string, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	hash := fnv.New64a()
+	hash.Write([]byte(here))
+	return filepath.Join(cache, "programs", strconv.FormatUint(hash.Sum64(), 36)), nil
+}
+
+// build makes the gateway and the hub in a folder, with the page in them, for the tests that begin then. It reports whether
+// that succeeded.
+func (s *suite) build(ctx context.Context, folder string) (built bool) {
+	s.part("build", func() (usage, error) {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return 0, err
 		}
-		used, err = s.command(ctx, ".", nil, "go", "build", "-o", dir+"/", "./cmd/sandbox-agent", "./cmd/sandbox-hub")
-		if err == nil {
-			env = []string{"SANDBOX_AGENT_BIN=" + filepath.Join(dir, "sandbox-agent"), "SANDBOX_HUB_BIN=" + filepath.Join(dir, "sandbox-hub")}
-		}
+		used, err := s.command(ctx, ".", programs.CollectLate, "go", "build", "-o", folder+"/", "./cmd/"+programs.Gateway, "./cmd/"+programs.Hub)
+		built = err == nil
 		return used, err
 	})
-	return env, func() {
-		if dir != "" {
-			_ = os.RemoveAll(dir)
-		}
-	}
+	return built
 }
 
 // changedAgents names the agents below whose folders something was changed since

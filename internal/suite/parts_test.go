@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,11 +65,9 @@ func TestReadGoTest_NothingIsLost(t *testing.T) {
 	}
 }
 
-// What one of the two runs leaves to the other must be run there, and what is named must be a test: one with another
-// name now would be where it does not belong.
+// What one run leaves out another must have, and what is named must be a test: one with another name now would be where
+// it does not belong.
 func TestGoRuns_LeaveNoTestOut(t *testing.T) {
-	top := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
-	left := regexp.MustCompile(plain + "|" + both)
 	unknown := map[string]bool{}
 	for _, list := range []string{plain, both, slow} {
 		for _, name := range regexp.MustCompile(`Test\w*`).FindAllString(list, -1) {
@@ -80,34 +77,58 @@ func TestGoRuns_LeaveNoTestOut(t *testing.T) {
 	for _, start := range []string{"TestLive_", "TestReal_", "TestAgent_KeepsTheContract", "TestOverhead_"} { // of more than one
 		delete(unknown, start)
 	}
-	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	t.Chdir(filepath.Join("..", ".."))
+	runs, err := new(suite).goRuns(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages, err := listPackages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := map[string]int{} // how many packages have tests for a run
+	has := func(run goRun, pkg, test string) bool {
+		if !slices.ContainsFunc(run.packages, func(p string) bool { return p == pkg || pathOf(p) == pkg }) {
+			return false
 		}
-		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules") {
-			return fs.SkipDir
-		}
-		rel, err := filepath.Rel(root, file)
-		rel = filepath.ToSlash(rel)
-		if err != nil || !strings.HasSuffix(rel, "_test.go") {
-			return err
-		}
-		runs := slices.ContainsFunc(withAgents, func(p string) bool {
-			below, all := strings.CutSuffix(strings.TrimPrefix(p, "./"), "/...")
-			return strings.HasPrefix(rel, below+"/") && (all || path.Dir(rel) == below)
-		})
-		b, err := os.ReadFile(file)
-		for _, m := range top.FindAllSubmatch(b, -1) {
-			delete(unknown, string(m[1]))
-			if !runs && left.Match(m[1]) {
-				t.Errorf("%s: %s is left out of the run with the race detector, and the other has only %v", rel, m[1], withAgents)
+		only, skip := slices.Index(run.args, "-run"), slices.Index(run.args, "-skip")
+		return (only < 0 || regexp.MustCompile(run.args[only+1]).MatchString(test)) &&
+			(skip < 0 || !regexp.MustCompile(run.args[skip+1]).MatchString(test))
+	}
+	top := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+	for _, p := range packages {
+		needed := map[string]bool{}
+		for _, file := range p.tests {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range top.FindAllSubmatch(b, -1) {
+				name := string(m[1])
+				delete(unknown, name)
+				if name == "TestMain" {
+					continue
+				}
+				n := 0
+				for _, run := range runs {
+					if has(run, p.path, name) {
+						needed[run.name] = true
+						n++
+					}
+				}
+				if want := 1 + len(regexp.MustCompile(both).FindAllString(name, -1)); n != want {
+					t.Errorf("%s: %s is in %d runs, want %d", file, name, n, want)
+				}
 			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+		for run := range needed {
+			with[run]++
+		}
+	}
+	for _, run := range runs {
+		if run.name == "with agents" && with[run.name] != len(run.packages) {
+			t.Errorf("%d packages are compiled for the tests %s, and %d have such tests", len(run.packages), run.name, with[run.name])
+		}
 	}
 	for name := range unknown {
 		t.Errorf("%s is named, and there is no such test", name)
@@ -271,6 +292,36 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// How much memory a program takes is not known where it looks for garbage late.
+func TestCollectLate_MemoryIsMeasuredAsUsersHaveIt(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	packages, err := listPackages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, p := range packages {
+		var text []byte
+		for _, file := range p.tests {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, b...)
+		}
+		if p.path == pathOf("./internal/suite") || !regexp.MustCompile(`"VmHWM|"VmRSS|Maxrss`).Match(text) {
+			continue
+		}
+		found++
+		if !regexp.MustCompile(`(?s)func TestMain\(.*programs\.AsUsers\(\).*m\.Run\(\)`).Match(text) {
+			t.Errorf("the tests of %s measure a program's memory, and TestMain does not call programs.AsUsers", p.path)
+		}
+	}
+	if found == 0 {
+		t.Error("no tests measure a program's memory")
+	}
 }
 
 // A package that gets a goroutine or a lock needs the race detector.

@@ -19,6 +19,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 )
 
+// startsVar names the file in which the programs of a run note the starts of processes.
 const startsVar = "SANDBOX_AGENT_TEST_STARTS"
 
 // result is how one test ended.
@@ -305,8 +306,8 @@ func asksOnly(arg string) bool {
 	return slices.Contains([]string{"--version", "--help", "sandbox"}, arg)
 }
 
-// programs tells agents by a part of their program's path.
-var programs = [][2]string{
+// agentPrograms tells agents by a part of their program's path.
+var agentPrograms = [][2]string{
 	{"claude", "claude"},
 	{"codex", "codex"},
 	{"opencode", "opencode"},
@@ -319,7 +320,7 @@ var programs = [][2]string{
 
 // startedAgent is the agent that a line of the file of starts is about.
 func startedAgent(line string) string {
-	for _, p := range programs {
+	for _, p := range agentPrograms {
 		if strings.Contains(line, p[0]) {
 			return p[1]
 		}

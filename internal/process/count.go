@@ -1,5 +1,3 @@
-//go:build countstarts
-
 package process
 
 import (
@@ -7,18 +5,25 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"sync"
 )
 
-// StartsVar names the file that gets two lines for each process. When it starts:
-// "start", its program, its first argument and its test. When it has ended: "end", the
-// milliseconds of processor time that it and its children took, and the same. Only
-// programs that are built with the tag countstarts write it; the run of all tests
-// counts with it what real agents cost.
-const StartsVar = "SANDBOX_AGENT_TEST_STARTS"
+// startsVar is the variable of the environment that names the file which gets two lines for each process. When it starts:
+// "start", its program, its first argument and its test. When it has ended: "end", the milliseconds of processor time
+// that it and its children took, and the same. It is empty, and nothing is written, except in programs that are linked
+// with another value: the run of all tests does so, and counts what real agents cost. What is compiled is the same.
+var startsVar string
 
-func countStart(p *Process) { countLine("start\t" + named(p)) }
+func countStart(p *Process) {
+	if startsVar != "" {
+		countLine("start\t" + named(p))
+	}
+}
 
 func countEnd(p *Process) {
+	if startsVar == "" {
+		return
+	}
 	state := p.cmd.ProcessState
 	took := state.UserTime() + state.SystemTime()
 	countLine(fmt.Sprintf("end\t%d\t%s", took.Milliseconds(), named(p)))
@@ -34,7 +39,9 @@ func named(p *Process) string {
 }
 
 // folder is one that a test was given for its files; it bears the test's name.
-var folder = regexp.MustCompile(`/(Test[^/]*?)\d{5,}/\d{3}(/|$)`)
+var folder = sync.OnceValue(folderPattern)
+
+func folderPattern() *regexp.Regexp { return regexp.MustCompile(`/(Test[^/]*?)\d{5,}/\d{3}(/|$)`) }
 
 // testOf returns the name of the test in whose folders a process works or has its
 // home, without slashes; "" when it has none.
@@ -44,7 +51,7 @@ func testOf(p *Process) string {
 		env = os.Environ()
 	}
 	for _, text := range slices.Concat([]string{p.cmd.Dir}, env) {
-		if m := folder.FindStringSubmatch(text); m != nil {
+		if m := folder().FindStringSubmatch(text); m != nil {
 			return m[1]
 		}
 	}
@@ -52,7 +59,7 @@ func testOf(p *Process) string {
 }
 
 func countLine(line string) {
-	path := os.Getenv(StartsVar)
+	path := os.Getenv(startsVar)
 	if path == "" {
 		return
 	}

@@ -1,7 +1,0 @@
-//go:build !countstarts
-
-package process
-
-func countStart(*Process) {}
-
-func countEnd(*Process) {}
