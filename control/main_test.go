@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite generated files")
 
 func TestMain(m *testing.M) {
 	// The thread that starts processes lives as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 }
 
 // tick is done a moment from now, for states that nobody announces.

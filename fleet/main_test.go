@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		os.Exit(agent.Main(context.Background(), os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else an agent sleeps for a second before it ends
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 }
 
 // patience bounds what would otherwise wait for ever. Nothing is measured by it: on a slow machine that

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(child(address, os.Getenv("TEST_DATA")))
 	}
 	// The thread that starts processes lives as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 }
 
 // child installs claude, reporting its steps and then its result, one per line.

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 		os.Exit(failCode)
 	default:
 		// The thread that starts processes lives as long as the program.
-		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 	}
 }
 

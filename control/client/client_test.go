@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// The thread that starts processes lives as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 }
 
 var when = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)

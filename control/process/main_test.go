@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	go process.ReapOrphans(died, nil)
 	// The thread that starts processes lives as long as the program.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("sandboxagent.dev/sandbox-agent/internal/process.ReapOrphans"),
-		goleak.IgnoreTopFunction("os/signal.signal_recv"), goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+		goleak.IgnoreTopFunction("os/signal.signal_recv"), goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 }
 
 // service returns a service that has ended everything when the test ends.

@@ -59,19 +59,22 @@ var children = struct {
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	ready := make(chan struct{})
-	go func() {
-		goruntime.LockOSThread()
-		// Orphaned descendants become our children, so they can be found and
-		// reaped whatever becomes of their parents.
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0)
-		close(ready)
-		for f := range work {
-			f()
-		}
-	}()
+	go startAll(work, ready)
 	<-ready
 	return work
 })
+
+// startAll starts processes for the whole program, for as long as it lives.
+func startAll(work <-chan func(), ready chan<- struct{}) {
+	goruntime.LockOSThread()
+	// Orphaned descendants become our children, so they can be found and
+	// reaped whatever becomes of their parents.
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0)
+	close(ready)
+	for f := range work {
+		f()
+	}
+}
 
 // startChild starts cmd on the starter's thread.
 func startChild(cmd *exec.Cmd) error {

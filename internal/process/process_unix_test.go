@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("TEST_CHILD") {
 	case "":
 		// The thread that starts processes lives as long as the program.
-		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 	case "cat":
 		_, _ = io.Copy(os.Stdout, os.Stdin)
 	case "exit":

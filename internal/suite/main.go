@@ -294,6 +294,18 @@ func programsFolder(cache string) (string, error) {
 	return filepath.Join(cache, "programs", strconv.FormatUint(hash.Sum64(), 36)), nil
 }
 
+// forgetPrograms removes what was built of copies of the repository that nobody has tested for a week, and notes that the one with
+// this folder is tested now. What cannot be removed is left for another run.
+func forgetPrograms(folder string, now time.Time) {
+	_ = os.Chtimes(folder, now, now)
+	others, _ := filepath.Glob(filepath.Join(filepath.Dir(folder), "*"))
+	for _, other := range others {
+		if info, err := os.Stat(other); err == nil && now.Sub(info.ModTime()) > 7*24*time.Hour {
+			_ = os.RemoveAll(other)
+		}
+	}
+}
+
 // build makes the gateway and the hub in a folder, with the page in them, for the tests that begin then. It reports whether
 // that succeeded.
 func (s *suite) build(ctx context.Context, folder string) (built bool) {
@@ -301,6 +313,7 @@ func (s *suite) build(ctx context.Context, folder string) (built bool) {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return 0, err
 		}
+		forgetPrograms(folder, time.Now())
 		used, err := s.command(ctx, ".", programs.CollectLate, "go", "build", "-o", folder+"/", "./cmd/"+programs.Gateway, "./cmd/"+programs.Hub)
 		built = err == nil
 		return used, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // files writes files into a folder and makes it the working one.
@@ -364,5 +365,20 @@ func TestSuite_ReportsWithoutABuild(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
+	}
+}
+
+func TestForgetPrograms(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	for name, age := range map[string]time.Duration{"own": 30 * 24 * time.Hour, "old": 8 * 24 * time.Hour, "recent": 6 * 24 * time.Hour} {
+		folder := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(folder, 0o755), os.Chtimes(folder, now.Add(-age), now.Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forgetPrograms(filepath.Join(dir, "own"), now)
+	left, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if want := []string{filepath.Join(dir, "own"), filepath.Join(dir, "recent")}; !slices.Equal(left, want) {
+		t.Errorf("left are %q, want %q", left, want)
 	}
 }

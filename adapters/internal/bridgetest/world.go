@@ -35,7 +35,7 @@ func Main(m *testing.M, prefixes ...string) {
 	// With the race detector a process of this program would sleep for a second before it ends.
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	// The thread that starts processes lives as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("sandboxagent.dev/sandbox-agent/internal/process.startAll"))
 }
 
 // installation is a version of an agent's program, installed once in a test run.
