@@ -351,7 +351,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 			return missing, nil
 		}
-		if late && !s.rec.chooses(c) {
+		if late && !l.countsLocked(c) {
 			s.mu.Unlock()
 			continue
 		}
@@ -410,9 +410,13 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		if refusedBy(err) == nil {
 			does = "is not set to "
 		}
-		reason := "agent " + info.ID + " was started anew and " + does + value + ": " + reasonOf(err)
+		agent := "agent " + info.ID + " "
+		if !serves {
+			agent += "was started anew and "
+		}
+		reason := agent + does + value + ": " + reasonOf(err)
 		takes, stands := slices.Contains(info.Takes, permissionMode), info.ModeFor(wish, offered)
-		held := wish == "readonly" && !takes // by its mode
+		held := wish == "readonly" && (!takes || late && !rec.chooses(c)) // by its mode
 		reads := field == "mode" && held
 		if timedOut && !serves { // a start has no more time than that: the rest is set beside the prompts, except for what holds the session
 			rest := append([]choice{c}, list...)
@@ -423,7 +427,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			l.waiting = append(l.waiting, rest...)
 			s.mu.Unlock()
 			for _, c := range rest {
-				missing = append(missing, Unsupported{c.field(&rec), "agent " + info.ID + " was started anew and is not set to " + c.text() + " yet: " + reasonOf(err)})
+				missing = append(missing, Unsupported{c.field(&rec), agent + "is not set to " + c.text() + " yet: " + reasonOf(err)})
 			}
 			return missing, nil
 		}
@@ -476,7 +480,7 @@ func (s *Session) carryLateLocked() {
 		switch {
 		case !options && (c.option != "" || c.method == acp.MethodSessionSetMode && len(s.rec.Modes) == 0):
 			rest = append(rest, c)
-		case s.rec.chooses(c):
+		case l.countsLocked(c):
 			list = append(list, c)
 		}
 	}
@@ -569,6 +573,29 @@ func (s *Session) EndChoosing() {
 	}
 }
 
+// countsLocked reports whether the agent is to be set to a choice: it is chosen, or it is the mode that holds the session to its permissionMode
+// and no other one is chosen.
+func (l *link) countsLocked(c choice) bool {
+	rec := &l.s.rec
+	return rec.chooses(c) || c.field(rec) == "mode" && slices.ContainsFunc(l.heldLocked(), func(holds choice) bool { return holds.text() == c.text() })
+}
+
+// heldLocked is the mode that holds the session to its permissionMode where no mode is chosen: none, or one.
+func (l *link) heldLocked() []choice {
+	rec, info := &l.s.rec, l.p.Agent().Info()
+	if rec.permissionMode() == "" || rec.ModeOver || rec.chosenMode() != "" {
+		return nil
+	}
+	holds, option := rec.holds(l, info, rec.permissionMode()), rec.option("mode")
+	switch {
+	case option != "" && holds[1] != "":
+		return []choice{{method: acp.MethodSessionSetConfigOption, option: option, value: rawjson.AppendQuoted(nil, holds[1])}}
+	case len(rec.Modes) > 0 && holds[0] != "":
+		return []choice{{method: acp.MethodSessionSetMode, id: holds[0], value: rawjson.AppendQuoted(nil, holds[0])}}
+	}
+	return nil
+}
+
 // lookAgainLocked has those look again who wait in awaitChoices.
 func (s *Session) lookAgainLocked() {
 	if s.lookAgain != nil {
@@ -634,6 +661,13 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
 		return
 	}
+	if field := c.field(&s.rec); field == "mode" && s.rec.permissionMode() == "readonly" && s.setBy[field] > asked { // by a load while the agent asked something
+		s.takenLateLocked(at.link, asked, c, res.Result(), false)
+		s.mu.Unlock()
+		s.saveSoon()
+		told(nil, acp.Errorf(acp.CodeInternal, "another mode was asked for before the agent answered %s: send it again", method))
+		return
+	}
 	was := s.rec.choices
 	s.chooseLocked(asked, s.setLocked(asked, c, res.Result()))
 	s.chosenLocked(was, kept)
@@ -666,7 +700,11 @@ func (s *Session) takenLateLocked(l *link, asked uint64, c choice, res json.RawM
 	now := s.setLocked(asked, c, bytes.Clone(res))
 	if over {
 		s.rec.choices = was // what the answer says of the options is no choice of the agent's own
-		for _, c := range s.rec.list() {
+		counts := s.rec.list()
+		if field == "mode" {
+			counts = append(counts, l.heldLocked()...)
+		}
+		for _, c := range counts {
 			if c.field(&s.rec) == field {
 				l.waiting = slices.Insert(l.waiting, 0, c)
 			}
