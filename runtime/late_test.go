@@ -635,3 +635,81 @@ func TestLoad_LateOfASessionFromElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// What an agent shows and answers late of a session that a prompt was to open again is not for the next prompt, which waits for that answer: what
+// was said is there once. One that goes on without an answer gets no more sessions.
+func TestPrompt_BehindALoadAnsweredLate(t *testing.T) {
+	for name, row := range map[string]struct{ answers, closed, creating bool }{
+		"it answers":                                     {answers: true},
+		"it answers as another session is made":          {answers: true, creating: true},
+		"it answers, and the start was given up":         {answers: true, closed: true},
+		"it does not answer":                             {},
+		"it does not answer, and the start was given up": {closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", info: adapters.Info{Record: true}, caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+				tc.until(id)
+				id = tc.request("session/prompt", prompt("n", "x"))
+				prompted := a.nextOf(t, "session/prompt")
+				prompted.to.chunk("n", "hello")
+				a.answer(prompted, `{"stopReason":"end_turn"}`)
+				tc.until(id)
+				tc.ends(a)
+				replays := func(load sent) {
+					load.to.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"n","update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"x"}}}}`)
+					load.to.chunk("n", "hello")
+					takesAll(load)
+				}
+				id = tc.request("session/prompt", prompt("n", "y"))
+				late := a.nextOf(t, "session/load")
+				if row.closed {
+					tc.call("session/close", `{"sessionId":"n"}`)
+					tc.call("session/load", loadOf("n", "/tmp", `,"_meta":{"sandboxagent.dev":{"after":0}}`))
+				} else if _, res := tc.until(id); res.Err() == nil {
+					t.Errorf("%s", res.Frame())
+				}
+				a.nextOf(t, acp.MethodCancelRequest)
+				var making sent
+				if row.creating {
+					tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+					making = a.nextOf(t, "session/new")
+				}
+				if !row.answers {
+					if e := tc.callErr("session/prompt", prompt("n", "z")); !strings.Contains(string(e.Data), `"status":504`) {
+						t.Errorf("%v", e)
+					}
+				}
+				id = tc.request("session/prompt", prompt("n", "z"))
+				synctest.Wait()
+				if row.answers {
+					if len(a.shared) > 0 {
+						t.Error("the agent is asked for more before it has answered")
+					}
+					replays(late)
+					takesAll(a.nextOf(t, "session/close"))
+				}
+				again := a.nextOf(t, "session/load")
+				if same := again.to == late.to; same != row.answers {
+					t.Errorf("the next load is asked of the same process: %v", same)
+				}
+				replays(again)
+				prompted = a.nextOf(t, "session/prompt")
+				prompted.to.chunk("n", "bye")
+				a.answer(prompted, `{"stopReason":"end_turn"}`)
+				before, res := tc.until(id)
+				if res.Err() != nil || texts(before) != "bye" {
+					t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
+				}
+				if row.creating {
+					a.answer(making, `{"sessionId":"m"}`)
+				}
+			})
+		})
+	}
+}

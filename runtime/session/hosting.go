@@ -336,17 +336,23 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: method, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == acp.MethodSessionLoad}
+	answered, err := s.set.opens(ctx, opening{p, l.native})
+	if err != nil {
+		return nil, unopened(p, err)
+	}
 	if l.replaying {
 		l.merge = s.newMerge(p.Agent().Info().Record)
 	}
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	s.record(p)
 	if err := p.Bind(l.native, l); err != nil {
+		answered()
 		return nil, unopened(p, err)
 	}
 	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
 	res, err := p.AskThen(ctx, method, params, func(res json.RawMessage, err error) {
+		defer answered()
 		if s.openedBy(l, res, err) && err == nil {
 			s.bringIn(l)
 		}
