@@ -342,17 +342,24 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	if err == nil {
 		read(s, kept)
 		asked = true
-		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+		looked := make(chan struct{})
+		_, err = p.AskThen(bounded, method, params, func(said json.RawMessage, err error) {
 			defer answered()
-			opened := s.openedBy(l, res, err) && err == nil
-			if opened {
-				s.bringIn(l)
+			defer close(looked)
+			res = said
+			if !s.openedBy(l, said, err) || err != nil {
+				return
 			}
+			s.bringIn(l)
 			replayed = s.Log().Appended()
-			if opened {
-				s.handle(event{kind: started, link: l, err: p.Cause()})
-			}
+			s.handle(event{kind: started, link: l, err: p.Cause()})
 		})
+		if err != nil && s.taken(l) {
+			err = nil
+		}
+		if err == nil {
+			<-looked
+		}
 	}
 	if err != nil {
 		s.abandon(l)
