@@ -70,7 +70,11 @@ import (
 //	                                            disk, would not
 //	                                            delete it
 //	idle      releasing, if nothing is open     -                -
-//	strayed   turn over, releasing              -                -
+//	strayed   turn over, releasing; stays:      -                -
+//	          cancelling, or over if it waits;
+//	          the next prompt waits until the
+//	          agent is set back
+//	setBack   turn and requests go on           -                -
 //	changed   releasing, and started anew with  request refused  request refused
 //	          the settings of a load; request
 //	          runs then
@@ -143,6 +147,7 @@ const (
 	released
 	idle
 	strayed
+	setBack
 	changed
 	paused
 	resumed
@@ -157,7 +162,7 @@ type event struct {
 	kind    eventKind
 	turn    *turn        // prompted, withdrawn, answered, overdue
 	req     *waiter      // requested, changed
-	link    *link        // bound, started, lost, released, strayed
+	link    *link        // bound, started, lost, released, strayed, setBack
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
 	err     error        // startFailed, answered, lost; overdue, strayed: what the turn ends with; released: why it is not deleted
@@ -168,6 +173,7 @@ type event struct {
 	pause   *pause       // paused, resumed
 	names   []string     // cancelled: the prompts that it is for alone; nil for all that goes on
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
+	stays   bool         // strayed: the agent cannot open the session again
 }
 
 // copying is a copy of a session that is being made.
@@ -210,6 +216,8 @@ type machine struct {
 	calls   int        // open tool calls
 	alone   bool       // the agent says that it works, though nobody has prompted it
 	working bool       // the agent has shown something since the last turn, or cancel
+	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is
+	setting bool       // astray: it is being set to that
 	effects []effect   // of the event in hand
 }
 
@@ -257,6 +265,9 @@ func (m *machine) on(e event) []effect {
 		}
 	case answered:
 		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
+			if t.strayed != nil {
+				e.res, e.err = nil, t.strayed
+			}
 			m.end(t, e.res, e.err)
 			m.proceed()
 		}
@@ -290,12 +301,11 @@ func (m *machine) on(e event) []effect {
 		}
 	case strayed:
 		if m.life == open && m.hosting == serving && m.link == e.link {
-			if m.turn != nil {
-				m.do(effect{do: tellCancel, link: m.link})
-				m.end(m.turn, nil, e.err)
-			}
-			m.do(effect{do: failCalls, reason: "the agent is not in the mode that it must be in"})
-			m.release()
+			m.stray(e)
+		}
+	case setBack:
+		if m.link == e.link && m.hosting == serving {
+			m.astray, m.setting = false, false
 			m.proceed()
 		}
 	case changed:
@@ -414,6 +424,11 @@ func (m *machine) record(t *turn) {
 // or for the requests that wait.
 func (m *machine) serve() {
 	switch t := m.turn; {
+	case m.hosting == serving && t != nil && t.phase == waiting && m.astray:
+		if !m.setting {
+			m.setting = true
+			m.do(effect{do: setToMode, link: m.link})
+		}
 	case m.hosting == serving && t != nil && t.phase == waiting:
 		m.record(t)
 		t.phase = running
@@ -502,7 +517,7 @@ func (m *machine) request(w *waiter) {
 	switch err := m.refusal(); {
 	case err != nil:
 		m.do(effect{do: refuseRequest, req: w, err: err})
-	case m.hosting == serving:
+	case m.hosting == serving && (m.turn == nil || m.turn.phase != waiting):
 		m.do(effect{do: runRequest, req: w, link: m.link})
 	case len(m.waiters) >= maxQueued:
 		m.do(effect{do: refuseRequest, req: w, err: acp.Errorf(acp.CodeInternal, "%d requests wait for the session's agent already", maxQueued)})
@@ -547,10 +562,44 @@ func (m *machine) cancel() {
 		t.phase = cancelling
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
-	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.alone || m.working):
+	case t == nil && m.hosting == serving && m.busyAlone():
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
 	}
+}
+
+// busyAlone reports whether the agent does something without a prompt.
+func (m *machine) busyAlone() bool { return m.asks > 0 || m.calls > 0 || m.alone || m.working }
+
+// stray is what follows where the agent is not in the mode that holds the session to what it may do, and is not to be set to it now. What
+// it does there ends, and its process gets no more sessions: the next one opens the session, and is set to it before it gets a prompt. An
+// agent that cannot open it again would forget all: it keeps it, and is set to its mode before it gets the next prompt.
+func (m *machine) stray(e event) {
+	t := m.turn
+	if e.stays {
+		m.astray, m.setting = true, false
+		switch {
+		case t == nil || t.phase == running:
+			m.cancel()
+			if t != nil {
+				t.strayed = e.err
+			}
+		case t.phase == waiting: // for that
+			m.end(t, nil, e.err)
+		}
+		m.proceed()
+		return
+	}
+	if t != nil || m.busyAlone() {
+		m.do(effect{do: tellCancel, link: m.link})
+	}
+	if t != nil {
+		m.end(t, nil, e.err)
+	}
+	m.do(effect{do: failCalls, reason: "the agent is not in the mode that it must be in"})
+	m.do(effect{do: retireProcess, link: m.link}) // it may not close the session, and goes on with what it does
+	m.release()
+	m.proceed()
 }
 
 // cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
@@ -637,7 +686,7 @@ func (m *machine) lose(l *link, cause error) {
 	m.do(effect{do: answerAll})
 	m.do(effect{do: endHostWork})
 	m.do(effect{do: failCalls, reason: "the agent's process ended"})
-	m.link, m.alone = nil, false
+	m.left()
 	if m.hosting == starting {
 		return // who starts it learns of it, and says so
 	}
@@ -657,14 +706,17 @@ func (m *machine) unlink(reason string) {
 		m.do(effect{do: answerAll, link: m.link})
 		m.do(effect{do: endHostWork})
 		m.do(effect{do: failCalls, reason: reason})
-		m.link, m.alone = nil, false
+		m.left()
 	}
 }
+
+// left notes that no process works for the session any more.
+func (m *machine) left() { m.link, m.alone, m.astray, m.setting = nil, false, false, false }
 
 // release has the agent close its side of the session, or delete it: a dormant one
 // at a process that is looked for.
 func (m *machine) release() {
-	m.hosting = releasing
+	m.hosting, m.astray, m.setting = releasing, false, false
 	goal := closed
 	if m.life == stopping {
 		goal = m.goal

@@ -346,7 +346,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 			return missing, endedAt(l.p)
 		}
-		if late && s.choosing > 1 { // the agent has been asked for it already: it goes on behind that, with what is chosen then
+		if late && s.choosing > 1 && !s.m.setting { // the agent has been asked for it already: it goes on behind that, with what is chosen then
 			l.waiting = append(append(l.waiting, c), list...)
 			s.mu.Unlock()
 			return missing, nil
@@ -471,10 +471,45 @@ func (s *Session) followsLocked() bool { return s.m.hosting == serving && !s.m.l
 // session must only read and its agent cannot be held to that, its process is given back: the next start holds it, or fails.
 func (s *Session) carryLateLocked() {
 	l := s.m.link
-	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 {
+	if l == nil || s.m.hosting != serving || l.carrying || !s.m.setting && (len(l.waiting) == 0 || s.choosing > 0) {
 		return
 	}
-	var list, rest []choice
+	list, rest := s.lateLocked(l)
+	l.waiting = rest
+	if len(list) == 0 && !s.m.setting {
+		return
+	}
+	s.choosing++
+	l.carrying = true
+	all := s.m.setting
+	s.set.o.Tasks.Go(func() {
+		defer s.EndChoosing()
+		missing, err := s.carry(s.set.o.Life, l, list, true)
+		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
+		if astray {
+			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
+		}
+		s.tellUnsupported(missing)
+		s.mu.Lock()
+		l.carrying = false
+		switch caps := l.p.Capabilities(); {
+		case astray:
+			s.handleLocked(event{kind: strayed, link: l, err: err, stays: !caps.Resume && !caps.Load})
+		case all:
+			s.handleLocked(event{kind: setBack, link: l})
+		default:
+			s.carryLateLocked() // a prompt may wait for it by now
+			s.mu.Unlock()
+		}
+		_ = s.save()
+	})
+}
+
+// lateLocked is what the agent is to be set to late, and what waits on: all that counts, where the agent gets no prompt before that.
+func (s *Session) lateLocked(l *link) (list, rest []choice) {
+	if s.m.setting {
+		return append(s.rec.list(), l.heldLocked()...), nil
+	}
 	options := len(rawjson.Elements(s.rec.ConfigOptions)) > 0
 	for _, c := range l.waiting {
 		switch {
@@ -484,28 +519,7 @@ func (s *Session) carryLateLocked() {
 			list = append(list, c)
 		}
 	}
-	l.waiting = rest
-	if len(list) == 0 {
-		return
-	}
-	s.choosing++
-	l.carrying = true
-	s.set.o.Tasks.Go(func() {
-		defer s.EndChoosing()
-		missing, err := s.carry(s.set.o.Life, l, list, true)
-		s.mu.Lock()
-		l.carrying = false
-		s.mu.Unlock()
-		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
-		if astray {
-			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
-		}
-		s.tellUnsupported(missing)
-		if astray {
-			s.handle(event{kind: strayed, link: l, err: err})
-		}
-		_ = s.save()
-	})
+	return list, rest
 }
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
