@@ -111,6 +111,42 @@ func TestLoad_ReadonlyWhileTheAgentAsks(t *testing.T) {
 	}
 }
 
+// A session that reads only already, and is asked for that once more while the agent asks before it takes another mode, stays so: whoever has
+// set the other one is told.
+func TestLoad_ReadonlyAgainWhileTheAgentAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+		load := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+		takesAll(a.nextOf(t, acp.MethodSessionSetMode))
+		tc.until(load)
+		setting := tc.request(acp.MethodSessionSetMode, `{"sessionId":"n","modeId":"write"}`)
+		set := a.nextOf(t, acp.MethodSessionSetMode)
+		a.conn().send(asksFirst)
+		ask := tc.nextOf("session/request_permission")
+		other := connect(t, tc.r, "")
+		if _, res := other.until(other.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))); res.Err() != nil {
+			t.Fatalf("%s", res.Frame())
+		}
+		tc.allows(a, ask)
+		takesAll(set)
+		if _, res := tc.until(setting); res.Err() == nil || !strings.Contains(res.Err().Message, "another mode was asked for") {
+			t.Errorf("%s", res.Frame())
+		}
+		back := a.nextOf(t, acp.MethodSessionSetMode)
+		if given(back, "modeId") != `"plan"` {
+			t.Errorf("the agent is sent %s", back.m.Frame())
+		}
+		takesAll(back)
+		if shown := tc.shows(); len(shown) == 0 || shown[len(shown)-1] != "plan" {
+			t.Errorf("clients are shown %q", shown)
+		}
+		tc.ends(a)
+		if set := tc.startsWith(a, takesAll); strings.Join(set, " ") != `="plan"` {
+			t.Errorf("at the next start the agent is set to %q", set)
+		}
+	})
+}
+
 func isPermission(m acp.Message) bool { return m.Method() == "session/request_permission" }
 
 // A load that waits until a mode is set ends with the session.

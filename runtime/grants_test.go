@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -164,11 +165,16 @@ func TestPermissions_TakenBackByRequestsThatMeet(t *testing.T) {
 	again := tc.request(forgetMethod, `{"sessionId":"`+s+`","ids":["a"]}`)
 	tc.allowed(s)
 	a.answer(closing, `{}`)
-	_, res := tc.until(first)
+	before, res := tc.until(first)
 	if got := grantsIn(t, string(res.Result()), "forgotten"); got != "a:session p:process" {
 		t.Errorf("the first takes back %s", got)
 	}
-	if _, res = tc.until(again); res.Err() == nil || !strings.Contains(string(res.Err().Data), "not_found") {
+	if i := slices.IndexFunc(before, func(m acp.Message) bool { return m.IsResponse() && m.ID() == again }); i >= 0 { // each has a goroutine that answers it
+		res = before[i]
+	} else {
+		_, res = tc.until(again)
+	}
+	if res.Err() == nil || !strings.Contains(string(res.Err().Data), "not_found") {
 		t.Errorf("the same once more: %s", res.Result())
 	}
 	if _, res = other.until(all); grantsIn(t, string(res.Result()), "forgotten") != "b:session" {

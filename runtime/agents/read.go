@@ -177,6 +177,17 @@ func (p *Process) Bind(native string, r Receiver) error {
 	return nil
 }
 
+// DropEarly forgets what came early for the agent's session id: of one that is not about to be created.
+func (p *Process) DropEarly(native string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := string(rawjson.AppendQuoted(nil, native))
+	for _, m := range p.early.messages[key] {
+		p.early.n, p.early.bytes = p.early.n-1, p.early.bytes-len(m.Frame())
+	}
+	delete(p.early.messages, key)
+}
+
 // Unbind undoes the Bind of r.
 func (p *Process) Unbind(native string, r Receiver) {
 	p.mu.Lock()

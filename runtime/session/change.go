@@ -37,6 +37,7 @@ type Change struct {
 	sets        map[string]json.RawMessage // permissionMode, mode, model, variant and title, whatever the session has
 	goesOn      bool                       // it comes from who goes on behind an event, and may only repeat what it asked for before
 	repeats     []string                   // of setupFields, which have no effect if the adapter does not take them
+	keeps       bool                       // judged: it asks for the permissionMode that the session has, and is held to
 	missing     []Unsupported              // what has no effect
 }
 
@@ -262,6 +263,7 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 		case wish != "" && l != nil && l.refusal(permissionMode) != "":
 			c.no(permissionMode, l.refusal(permissionMode))
 		case wish == "" || stray == "" || wish != "readonly" && (c.goesOn || !byMode && textOf(c.sets["mode"]) != ""): // a mode is set behind it
+			c.keeps = wish != "" && !c.goesOn
 			c.drop(permissionMode)
 		case c.goesOn:
 			c.no(permissionMode, "the session is in mode "+stray+" since: load it without after to have it read only")
@@ -320,6 +322,11 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	c.judge(&was, s.served(), info)
+	if c.keeps { // the agent is asked for nothing, and what it may still take was asked for before
+		s.mu.Lock()
+		s.setByLocked(s.askLocked(), "mode")
+		s.mu.Unlock()
+	}
 	if asks {
 		if err := unheld(permits(c.sets[permissionMode]), asksReason); err != nil {
 			return nil, err

@@ -254,33 +254,36 @@ func (s *Session) Refusal() error {
 	return s.m.refusal()
 }
 
-// foreign is a session from elsewhere at a process of its agent.
-type foreign struct {
-	p  *agents.Process
-	id string
+// opening is a session that a process of its agent is asked to open, by the agent's own id.
+type opening struct {
+	p      *agents.Process
+	native string
 }
 
-// opensForeign waits until the process has answered who has asked it for the session before, and has waited no more: what it shows until then
-// is not for who asks next. answered is to be called behind the next answer, or the process's end. One that has not answered yet gets no more sessions.
-func (set *Set) opensForeign(ctx context.Context, of foreign) (answered func(), err error) {
+// opens waits until the process has answered who has asked it for the session before, and has waited no more: what it shows until then
+// is not for who asks next. answered is to be called behind the next answer, or the process's end. One that has not answered in time gets no
+// more sessions.
+func (set *Set) opens(ctx context.Context, of opening) (answered func(), err error) {
+	answer := make(chan struct{})
 	set.mu.Lock()
-	before := set.foreign[of]
-	set.mu.Unlock()
-	if before != nil {
+	for before := set.opening[of]; before != nil; before = set.opening[of] {
+		set.mu.Unlock()
 		select {
 		case <-before:
 		case <-ctx.Done():
-			of.p.Retire()
-			return nil, context.Cause(ctx)
+			if err = context.Cause(ctx); isTimeout(err) {
+				of.p.Retire()
+			}
+			return nil, err
 		}
+		set.mu.Lock()
 	}
-	answer := make(chan struct{})
-	set.mu.Lock()
-	set.foreign[of] = answer // its id is reserved: there is one at a time
+	set.opening[of] = answer
 	set.mu.Unlock()
+	of.p.DropEarly(of.native) // it is of that answer
 	return func() {
 		set.mu.Lock()
-		delete(set.foreign, of)
+		delete(set.opening, of)
 		set.mu.Unlock()
 		close(answer)
 	}, nil
@@ -299,7 +302,7 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	rec.noteTitle(rawjson.MemberString(n.Setup, "_meta", acp.MetaKey, "title"))
 	bounded, cancel := agents.Within(ctx, set.o.RequestTimeout)
 	defer cancel()
-	answered, err := set.opensForeign(bounded, foreign{p, n.ID})
+	answered, err := set.opens(bounded, opening{p, n.ID})
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -339,17 +342,24 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 	if err == nil {
 		read(s, kept)
 		asked = true
-		res, err = p.AskThen(bounded, method, params, func(res json.RawMessage, err error) {
+		looked := make(chan struct{})
+		_, err = p.AskThen(bounded, method, params, func(said json.RawMessage, err error) {
 			defer answered()
-			opened := s.openedBy(l, res, err) && err == nil
-			if opened {
-				s.bringIn(l)
+			defer close(looked)
+			res = said
+			if !s.openedBy(l, said, err) || err != nil {
+				return
 			}
+			s.bringIn(l)
 			replayed = s.Log().Appended()
-			if opened {
-				s.handle(event{kind: started, link: l, err: p.Cause()})
-			}
+			s.handle(event{kind: started, link: l, err: p.Cause()})
 		})
+		if err != nil && s.taken(l) {
+			err = nil
+		}
+		if err == nil {
+			<-looked
+		}
 	}
 	if err != nil {
 		s.abandon(l)

@@ -46,6 +46,7 @@ const (
 	startProcess                // a process is looked for and the session opened there
 	giveUpStart                 // the start in progress is ended
 	retireProcess               // the process gets no more sessions
+	setToMode                   // the agent is set to the mode that holds the session; setBack or strayed comes then
 	release                     // the agent is told to close the session, or to delete it
 	runRequest                  // the request goes to the process
 	refuseRequest               // the request gets the error
@@ -207,6 +208,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		if eff.link != nil {
 			eff.link.p.Retire()
 		}
+	case setToMode:
+		s.carryLateLocked()
 	case release:
 		x.then(func() { s.set.o.Tasks.Go(func() { s.release(eff.link, eff.goal) }) })
 	case runRequest:

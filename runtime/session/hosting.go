@@ -336,25 +336,39 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	span := s.set.o.Observer.Begin(ctx, observe.Work{Name: method, Agent: rec.Agent, Session: s.id, ToAgent: true})
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p, native: rec.AgentSessionID, replaying: method == acp.MethodSessionLoad}
+	answered, err := s.set.opens(ctx, opening{p, l.native})
+	if err != nil {
+		return nil, unopened(p, err)
+	}
 	if l.replaying {
 		l.merge = s.newMerge(p.Agent().Info().Record)
 	}
 	s.handle(event{kind: bound, attempt: attempt, link: l})
 	s.record(p)
 	if err := p.Bind(l.native, l); err != nil {
+		answered()
 		return nil, unopened(p, err)
 	}
 	params := rawjson.SetMember(ServersFor(p.Agent().Info(), rec.Setup), rawjson.AppendQuoted(nil, l.native), "sessionId")
 	// On the reader: what the agent says behind its answer is new.
-	res, err := p.AskThen(ctx, method, params, func(res json.RawMessage, err error) {
-		if s.openedBy(l, res, err) && err == nil {
+	var res json.RawMessage
+	looked := make(chan struct{})
+	_, err = p.AskThen(ctx, method, params, func(said json.RawMessage, err error) {
+		defer answered()
+		defer close(looked)
+		res = said
+		switch wanted := s.openedBy(l, said, err); {
+		case err != nil:
+		case wanted:
 			s.bringIn(l)
+		case begunAnew(said): // it does not say so once more
+			s.set.o.Tasks.Go(s.forgotten)
 		}
 	})
-	if err != nil {
-		s.abandon(l)
+	if err != nil && !s.taken(l) {
 		return nil, unopened(p, err)
 	}
+	<-looked
 	continuity := rec.Continuity
 	s.mu.Lock()
 	// Who loads a conversation shows it: one that is not shown is lost.
@@ -400,9 +414,10 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 	defer func() { span.End(observe.OutcomeOf(err)) }()
 	l := &link{s: s, p: p}
 	s.record(p)
-	created := p.Creating()
+	created, looked := p.Creating(), make(chan struct{})
 	_, err = p.AskThen(ctx, acp.MethodSessionNew, ServersFor(p.Agent().Info(), rec.Setup), func(res json.RawMessage, err error) {
 		defer created()
+		defer close(looked)
 		if err != nil {
 			return
 		}
@@ -424,19 +439,34 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		}
 		s.handle(event{kind: bound, attempt: attempt, link: l})
 		_ = p.Bind(l.native, l) // of a process that is ending: the start fails, too
-		s.mu.Lock()
-		unwanted := l.unwanted
-		s.mu.Unlock()
-		if unwanted { // the start was given up before there was anything to unbind
-			p.Unbind(l.native, l)
-		}
 	})
-	if err != nil {
-		s.abandon(l)
+	if err != nil && !s.taken(l) {
 		return nil, unopened(p, err)
 	}
+	<-looked
 	s.adopt(l, ContinuityFresh)
 	return l, nil
+}
+
+// taken gives up a link whose agent was waited for no longer, unless it has opened the session in that moment: what follows from that was begun
+// then, and it is gone on with.
+func (s *Session) taken(l *link) bool {
+	s.mu.Lock()
+	opened := l.opened
+	l.unwanted = !opened
+	s.mu.Unlock()
+	if !opened {
+		l.p.Unbind(l.native, l)
+	}
+	return opened
+}
+
+// forgotten notes, and tells everybody, that the agent has nothing of the session any more.
+func (s *Session) forgotten() {
+	if s.hasAnswers() {
+		s.change(func(rec *record) { rec.Continuity = ContinuityFresh })
+		s.tellContinuity(ContinuityFresh)
+	}
 }
 
 // openedBy notes that the agent has answered the request to open the session, with what it says of its settings, and

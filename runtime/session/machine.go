@@ -70,7 +70,11 @@ import (
 //	                                            disk, would not
 //	                                            delete it
 //	idle      releasing, if nothing is open     -                -
-//	strayed   turn over, releasing              -                -
+//	strayed   turn over, releasing; stays:      -                -
+//	          cancelling, or over if it waits;
+//	          the next prompt waits until the
+//	          agent is set back
+//	setBack   turn and requests go on           -                -
 //	changed   releasing, and started anew with  request refused  request refused
 //	          the settings of a load; request
 //	          runs then
@@ -143,6 +147,7 @@ const (
 	released
 	idle
 	strayed
+	setBack
 	changed
 	paused
 	resumed
@@ -157,7 +162,7 @@ type event struct {
 	kind    eventKind
 	turn    *turn        // prompted, withdrawn, answered, overdue
 	req     *waiter      // requested, changed
-	link    *link        // bound, started, lost, released, strayed
+	link    *link        // bound, started, lost, released, strayed, setBack
 	attempt uint64       // bound, started, startFailed: which start it was
 	res     *acp.Message // answered
 	err     error        // startFailed, answered, lost; overdue, strayed: what the turn ends with; released: why it is not deleted
@@ -168,6 +173,7 @@ type event struct {
 	pause   *pause       // paused, resumed
 	names   []string     // cancelled: the prompts that it is for alone; nil for all that goes on
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
+	stays   bool         // strayed: the agent cannot open the session again
 }
 
 // copying is a copy of a session that is being made.
@@ -210,6 +216,8 @@ type machine struct {
 	calls   int        // open tool calls
 	alone   bool       // the agent says that it works, though nobody has prompted it
 	working bool       // the agent has shown something since the last turn, or cancel
+	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is
+	setting bool       // astray: it is being set to that
 	effects []effect   // of the event in hand
 }
 
@@ -257,6 +265,9 @@ func (m *machine) on(e event) []effect {
 		}
 	case answered:
 		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
+			if t.strayed != nil {
+				e.res, e.err = nil, t.strayed
+			}
 			m.end(t, e.res, e.err)
 			m.proceed()
 		}
@@ -290,12 +301,11 @@ func (m *machine) on(e event) []effect {
 		}
 	case strayed:
 		if m.life == open && m.hosting == serving && m.link == e.link {
-			if m.turn != nil {
-				m.do(effect{do: tellCancel, link: m.link})
-				m.end(m.turn, nil, e.err)
-			}
-			m.do(effect{do: failCalls, reason: "the agent is not in the mode that it must be in"})
-			m.release()
+			m.stray(e)
+		}
+	case setBack:
+		if m.link == e.link && m.hosting == serving {
+			m.astray, m.setting = false, false
 			m.proceed()
 		}
 	case changed:
@@ -414,6 +424,11 @@ func (m *machine) record(t *turn) {
 // or for the requests that wait.
 func (m *machine) serve() {
 	switch t := m.turn; {
+	case m.hosting == serving && t != nil && t.phase == waiting && m.astray:
+		if !m.setting {
+			m.setting = true
+			m.do(effect{do: setToMode, link: m.link})
+		}
 	case m.hosting == serving && t != nil && t.phase == waiting:
 		m.record(t)
 		t.phase = running
@@ -502,7 +517,7 @@ func (m *machine) request(w *waiter) {
 	switch err := m.refusal(); {
 	case err != nil:
 		m.do(effect{do: refuseRequest, req: w, err: err})
-	case m.hosting == serving:
+	case m.hosting == serving && (m.turn == nil || m.turn.phase != waiting):
 		m.do(effect{do: runRequest, req: w, link: m.link})
 	case len(m.waiters) >= maxQueued:
 		m.do(effect{do: refuseRequest, req: w, err: acp.Errorf(acp.CodeInternal, "%d requests wait for the session's agent already", maxQueued)})
@@ -525,74 +540,6 @@ func (m *machine) failWaiters(err error) {
 		m.do(effect{do: refuseRequest, req: w, err: err})
 	}
 	m.waiters = nil
-}
-
-// emptyQueue ends as cancelled the turns that have not begun.
-func (m *machine) emptyQueue() {
-	queue := m.queue
-	m.queue = nil
-	for _, t := range queue {
-		m.end(t, nil, nil)
-	}
-}
-
-// cancel ends the turn: by the agent when it has the prompt, at once when it has not.
-// What the agent does without a prompt is ended as well.
-func (m *machine) cancel() {
-	switch t := m.turn; {
-	case t != nil && t.phase == waiting:
-		m.end(t, nil, nil)
-		m.proceed()
-	case t != nil && m.link != nil:
-		t.phase = cancelling
-		m.do(effect{do: tellCancel, link: m.link})
-		m.do(effect{do: answerPeople, link: m.link})
-	case t == nil && m.hosting == serving && (m.asks > 0 || m.calls > 0 || m.alone || m.working):
-		m.do(effect{do: tellCancel, link: m.link})
-		m.do(effect{do: answerPeople, link: m.link})
-	}
-}
-
-// cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
-func (m *machine) cancelNamed(names []string) {
-	is := func(t *turn) bool { return t.named != nil && slices.Contains(names, t.named.id()) }
-	var gone []*turn
-	m.queue = slices.DeleteFunc(m.queue, func(t *turn) bool {
-		if is(t) {
-			gone = append(gone, t)
-		}
-		return is(t)
-	})
-	for _, t := range gone {
-		m.end(t, nil, nil)
-	}
-	if m.turn != nil && is(m.turn) {
-		m.cancel()
-	}
-}
-
-// withdraw ends a turn that no agent has; of the one that an agent has, that decides.
-func (m *machine) withdraw(t *turn) {
-	if t.same != nil { // who asked twice
-		if t = t.same.turn; t == nil {
-			return
-		}
-	}
-	switch t.phase {
-	case queued:
-		for i, q := range m.queue {
-			if q == t {
-				m.queue = append(m.queue[:i:i], m.queue[i+1:]...)
-				m.end(t, nil, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began"))
-				return
-			}
-		}
-	case waiting:
-		m.end(t, nil, nil)
-		m.proceed()
-	case running, cancelling:
-		m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
-	}
 }
 
 // end ends a turn with the agent's answer, with an error, or as cancelled. One that was
@@ -637,7 +584,7 @@ func (m *machine) lose(l *link, cause error) {
 	m.do(effect{do: answerAll})
 	m.do(effect{do: endHostWork})
 	m.do(effect{do: failCalls, reason: "the agent's process ended"})
-	m.link, m.alone = nil, false
+	m.left()
 	if m.hosting == starting {
 		return // who starts it learns of it, and says so
 	}
@@ -657,14 +604,17 @@ func (m *machine) unlink(reason string) {
 		m.do(effect{do: answerAll, link: m.link})
 		m.do(effect{do: endHostWork})
 		m.do(effect{do: failCalls, reason: reason})
-		m.link, m.alone = nil, false
+		m.left()
 	}
 }
+
+// left notes that no process works for the session any more.
+func (m *machine) left() { m.link, m.alone, m.astray, m.setting = nil, false, false, false }
 
 // release has the agent close its side of the session, or delete it: a dormant one
 // at a process that is looked for.
 func (m *machine) release() {
-	m.hosting = releasing
+	m.hosting, m.astray, m.setting = releasing, false, false
 	goal := closed
 	if m.life == stopping {
 		goal = m.goal

@@ -15,7 +15,7 @@ import (
 // actionNames are the actions as the table below names them, in the order of their values.
 var actionNames = []string{
 	"record", "give", "take back", "tell cancel", "tell withdrawn", "end", "join", "answer people", "answer all", "fail calls", "note loss",
-	"start", "give up start", "retire process", "release", "run", "refuse", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work", "run pause", "refuse pause",
+	"start", "give up start", "retire process", "set to mode", "release", "run", "refuse", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work", "run pause", "refuse pause",
 }
 
 // said is an effect as the table names it.
@@ -82,6 +82,9 @@ func (m *machine) state() string {
 		out += " to be " + lifeNames[m.goal]
 	}
 	out += ", " + hostingNames[m.hosting]
+	if m.astray {
+		out += ", astray"
+	}
 	if m.turn != nil {
 		out += ", turn " + phaseNames[m.turn.phase]
 	}
@@ -101,7 +104,6 @@ var more = map[string]func(w *world){
 	"works alone":         func(w *world) { w.m.alone = true },
 	"has shown":           func(w *world) { w.m.working = true },
 	"idle at any rate":    func(w *world) { w.on(event{kind: idle, now: true, by: "user"}) },
-	"strays":              func(w *world) { w.on(event{kind: strayed, link: w.m.link, err: errors.New("refused")}) },
 	"a former one strays": func(w *world) { w.on(event{kind: strayed, link: &link{}, err: errors.New("refused")}) },
 	"cancel the turn":     func(w *world) { w.on(event{kind: cancelled, now: true}) },
 	"terminate by Ada": func(w *world) {
@@ -218,8 +220,24 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"prompt, bound", "crash", "answer all, end host work, fail calls: the agent's process ended", "open, starting, turn waiting"},
 		{"prompt, bound, started, answered", "idle", "answer all, release closed, released told ", "open, releasing"},
 		{"prompt, bound, started, answered", "idle at any rate", "answer all, release closed, released told user", "open, releasing"},
-		{"prompt, bound, started, answered", "strays", "fail calls: the agent is not in the mode that it must be in, answer all, release closed, idle told", "open, releasing"},
-		{"prompt, bound, started, prompt", "strays", "tell cancel, end: refused, fail calls: the agent is not in the mode that it must be in, answer all, release closed", "open, releasing, turn waiting"},
+		{"prompt, bound, started, answered", "strays", "fail calls: the agent is not in the mode that it must be in, retire process, answer all, release closed, idle told", "open, releasing"},
+		{"prompt, bound, started, answered, calls", "strays", "tell cancel, fail calls: the agent is not in the mode that it must be in, retire process, answer all, release closed, idle told", "open, releasing"},
+		{"prompt, bound, started, prompt", "strays", "tell cancel, end: refused, fail calls: the agent is not in the mode that it must be in, retire process, answer all, release closed", "open, releasing, turn waiting"},
+		{"prompt, bound, started, answered", "strays and stays", "idle told", "open, serving, astray"},
+		{"prompt, bound, started, answered, calls", "strays and stays", "tell cancel, answer people, idle told", "open, serving, astray"},
+		{"prompt, bound, started, prompt", "strays and stays", "tell cancel, answer people", "open, serving, astray, turn cancelling, 1 queued"},
+		{"prompt, bound, started, strays and stays", "answered", "end: refused, idle told", "open, serving, astray"},
+		{"prompt, bound, started, cancel, strays and stays", "answered", "end, idle told", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays", "prompt", "set to mode", "open, serving, astray, turn waiting"},
+		{"prompt, bound, started, answered, strays and stays", "request", "run", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, prompt", "request", "", "open, serving, astray, turn waiting, 1 wait"},
+		{"prompt, bound, started, answered, strays and stays, prompt, request", "is set back", "record, give, run", "open, serving, turn running"},
+		{"prompt, bound, started, answered, strays and stays, prompt, request", "is not set back", "record, end: refused, run, idle told", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, prompt, prompt", "is not set back", "record, end: refused, set to mode", "open, serving, astray, turn waiting"},
+		{"prompt, bound, started, answered, strays and stays, prompt", "cancel", "record, end as cancelled, idle told", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, prompt", "crash", "answer all, end host work, fail calls: the agent's process ended, note loss, start for the turn", "open, starting, turn waiting"},
+		{"prompt, bound, started, answered, strays and stays, prompt, crash, bound, started", "is set back", "", "open, serving, turn running"},
+		{"prompt, bound, started, answered, strays and stays, prompt", "close", "record, end as cancelled, answer all, release closed, idle told, idle told", "stopping to be closed, releasing"},
 		{"prompt, bound, started, close", "strays", "", "stopping to be closed, serving, turn cancelling"},
 		{"prompt, bound, started", "a former one strays", "", "open, serving, turn running"},
 		{"prompt, bound, started, answered, asks", "idle", "", "open, serving"},

@@ -28,6 +28,7 @@ type world struct {
 	copies  []*copying // under way
 	pauses  int        // asked for and not done, or refused
 	paused  *pause     // being done
+	sets    *link      // is being set to its mode
 	behind  []event    // come when the one in hand was dealt with
 	shut    bool       // somebody has stopped it for more than a copy, and nobody has opened it since
 
@@ -135,6 +136,14 @@ var moves = []struct {
 		return w.on(event{kind: released, link: w.leaving, err: errors.New("refused")})
 	}},
 	{"idle", func(w *world) bool { return w.on(event{kind: idle}) }},
+	{"strays", func(w *world) bool {
+		return w.m.link != nil && !w.m.setting && w.on(event{kind: strayed, link: w.m.link, err: errors.New("refused")})
+	}},
+	{"strays and stays", func(w *world) bool {
+		return w.m.link != nil && !w.m.setting && w.on(event{kind: strayed, link: w.m.link, err: errors.New("refused"), stays: true})
+	}},
+	{"is set back", func(w *world) bool { return w.setTo(setBack) }},
+	{"is not set back", func(w *world) bool { return w.setTo(strayed) }},
 	{"change", func(w *world) bool {
 		r := &waiter{}
 		w.waiters = append(w.waiters, r)
@@ -190,6 +199,13 @@ var moves = []struct {
 	{"shutdown", func(w *world) bool { return w.on(event{kind: shutdown}) }},
 }
 
+// setTo says how the setting of an agent ends that is under way.
+func (w *world) setTo(kind eventKind) bool {
+	l := w.sets
+	w.sets = nil
+	return l != nil && w.on(event{kind: kind, link: l, err: errors.New("refused"), stays: true})
+}
+
 func (w *world) stop(goal life) bool {
 	w.stops++
 	w.shut = true
@@ -230,6 +246,9 @@ func (w *world) on(e event) bool {
 			if eff.link == nil || eff.turn.phase != running {
 				w.fault = "a prompt was given to nobody"
 			}
+			if w.m.astray {
+				w.fault = "a prompt was given to an agent that is not in its mode"
+			}
 			if !w.recorded[eff.turn] {
 				w.fault = "a prompt was given that nobody can read"
 			}
@@ -267,6 +286,11 @@ func (w *world) on(e event) bool {
 			w.begun, w.given = true, false
 		case giveUpStart:
 			w.given = true
+		case setToMode:
+			if w.sets == eff.link {
+				w.fault = "an agent is set to its mode twice at a time"
+			}
+			w.sets = eff.link
 		case release:
 			if w.leaves && w.leaving != nil && w.m.link == w.leaving {
 				w.fault = "two releases at a time"
@@ -302,7 +326,7 @@ func missing(e effect) string {
 		if e.turn == nil || e.link == nil {
 			return "a prompt or its link is missing"
 		}
-	case tellCancel, answerPeople:
+	case tellCancel, answerPeople, setToMode:
 		if e.link == nil {
 			return "nobody can be told"
 		}
@@ -365,9 +389,11 @@ func (m *machine) check() error {
 		return errors.New("a prompt waits for no other")
 	case m.turn != nil && m.turn.phase >= running && m.hosting != serving:
 		return errors.New("a turn runs without a process")
-	case m.turn != nil && m.turn.phase == waiting && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
+	case m.turn != nil && m.turn.phase == waiting && !m.setting && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a turn waits for a process that nobody starts")
-	case len(m.waiters) > 0 && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
+	case m.astray && m.hosting != serving || m.setting && !m.astray:
+		return errors.New("an agent is set to a mode in which it is, or that is none")
+	case len(m.waiters) > 0 && (!m.setting || m.turn == nil) && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
 		return errors.New("the turn is none")
@@ -405,6 +431,8 @@ func (w *world) check() error {
 		return fmt.Errorf("hosting is %d, a start in progress: %t", m.hosting, w.begun)
 	case m.hosting == starting && (m.life == stopping || m.down) && !w.given:
 		return errors.New("the start of a session that stops was not given up")
+	case m.setting && m.life == open && w.sets != m.link:
+		return errors.New("an agent is set to its mode by nobody")
 	case m.hosting == releasing && w.leaving != m.link:
 		return errors.New("the process that is released is another one")
 	}
@@ -417,7 +445,7 @@ func (w *world) finish() error {
 		moved := false
 		for _, mv := range moves {
 			switch mv.name {
-			case "failed", "released", "answered", "gone", "resumed":
+			case "failed", "released", "answered", "gone", "resumed", "is set back":
 				moved = mv.do(w) || moved
 			}
 			if err := w.check(); err != nil {
@@ -451,7 +479,7 @@ func (w *world) key() string {
 			waits = 2
 		}
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, m.astray, m.setting, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

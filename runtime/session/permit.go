@@ -85,14 +85,7 @@ func (s *Session) modeFor(info adapters.Info, wish string) (mode, reason string)
 // strays returns the mode in which a session is that has a permissionMode, when that is another one than it stands for: a client
 // has chosen it since, or the agent has gone over to it. It is "" for one that is held. l serves the session, nil if nobody does.
 func (rec *record) strays(l *link, info adapters.Info, wish string) (mode string) {
-	stands := info.ModeFor(wish, rec.modes())
-	held := [2]string{stands, stands}
-	if slices.Contains(info.Takes, permissionMode) {
-		held = [2]string{} // which it is only an agent says that has opened the session with it
-		if l != nil {
-			held = l.at
-		}
-	}
+	held := rec.holds(l, info, wish)
 	if chosen := rec.chosenMode(); chosen != "" && !slices.Contains(held[:], chosen) {
 		return chosen
 	}
@@ -102,6 +95,18 @@ func (rec *record) strays(l *link, info adapters.Info, wish string) (mode string
 		}
 	}
 	return ""
+}
+
+// holds are the modes that a permissionMode stands for, as [record.inModes] has them. l serves the session, nil if nobody does.
+func (rec *record) holds(l *link, info adapters.Info, wish string) [2]string {
+	switch {
+	case !slices.Contains(info.Takes, permissionMode):
+		stands := info.ModeFor(wish, rec.modes())
+		return [2]string{stands, stands}
+	case l != nil: // which it is only an agent says that has opened the session with it
+		return l.at
+	}
+	return [2]string{}
 }
 
 // permit sets the agent's mode for a permissionMode. One that asks for nothing takes the agent back out of the mode of the one that the

@@ -83,7 +83,7 @@ type Set struct {
 	all      []*Session                // those of byID, nil when that has changed
 	reserved map[string]bool           // ids of sessions that are being created
 	deleted  []string                  // ids of sessions that were deleted before the start; for the hub
-	foreign  map[foreign]chan struct{} // sessions from elsewhere that an agent is opening; closed when it has answered, or its process has ended
+	opening  map[opening]chan struct{} // what agents are opening; closed when that is answered, or the process has ended
 
 	deletions atomic.Int64 // since the start
 }
@@ -92,7 +92,7 @@ type Set struct {
 // needs none does not: there can be ten thousand. Their logs are opened when they are
 // needed.
 func NewSet(o Options) (*Set, error) {
-	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, foreign: map[foreign]chan struct{}{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
+	set := &Set{o: o, byID: map[string]*Session{}, reserved: map[string]bool{}, opening: map[opening]chan struct{}{}, crowded: make(chan struct{}, 1), prompts: o.Memory.Open(nil)}
 	if o.LogMemory > 0 {
 		set.budget = journal.NewBudget(o.LogMemory)
 	}

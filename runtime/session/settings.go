@@ -15,7 +15,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
-	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/viewer"
 )
 
@@ -346,12 +345,12 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 			return missing, endedAt(l.p)
 		}
-		if late && s.choosing > 1 { // the agent has been asked for it already: it goes on behind that, with what is chosen then
+		if late && s.choosing > 1 && !s.m.setting { // the agent has been asked for it already: it goes on behind that, with what is chosen then
 			l.waiting = append(append(l.waiting, c), list...)
 			s.mu.Unlock()
 			return missing, nil
 		}
-		if late && !s.rec.chooses(c) {
+		if late && !l.countsLocked(c) {
 			s.mu.Unlock()
 			continue
 		}
@@ -410,9 +409,13 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		if refusedBy(err) == nil {
 			does = "is not set to "
 		}
-		reason := "agent " + info.ID + " was started anew and " + does + value + ": " + reasonOf(err)
+		agent := "agent " + info.ID + " "
+		if !serves {
+			agent += "was started anew and "
+		}
+		reason := agent + does + value + ": " + reasonOf(err)
 		takes, stands := slices.Contains(info.Takes, permissionMode), info.ModeFor(wish, offered)
-		held := wish == "readonly" && !takes // by its mode
+		held := wish == "readonly" && (!takes || late && !rec.chooses(c)) // by its mode
 		reads := field == "mode" && held
 		if timedOut && !serves { // a start has no more time than that: the rest is set beside the prompts, except for what holds the session
 			rest := append([]choice{c}, list...)
@@ -423,7 +426,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			l.waiting = append(l.waiting, rest...)
 			s.mu.Unlock()
 			for _, c := range rest {
-				missing = append(missing, Unsupported{c.field(&rec), "agent " + info.ID + " was started anew and is not set to " + c.text() + " yet: " + reasonOf(err)})
+				missing = append(missing, Unsupported{c.field(&rec), agent + "is not set to " + c.text() + " yet: " + reasonOf(err)})
 			}
 			return missing, nil
 		}
@@ -451,58 +454,9 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 // isTimeout reports whether an error is the end of a time limit.
 func isTimeout(err error) bool { return problem.From(err).Kind == problem.Timeout }
 
-// chosenInstead is what is chosen by now of what a choice was of.
-func (s *Session) chosenInstead(c choice) []choice {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(s.rec.list(), func(now choice) bool { return now.field(&s.rec) != c.field(&s.rec) })
-}
-
 // followsLocked reports whether what the agent says of its settings is what it has gone over to by itself: not while it is opened, and set
 // to what was chosen.
 func (s *Session) followsLocked() bool { return s.m.hosting == serving && !s.m.link.carrying }
-
-// carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
-// now, or what it has left again. What somebody has chosen since counts for more. Where a
-// session must only read and its agent cannot be held to that, its process is given back: the next start holds it, or fails.
-func (s *Session) carryLateLocked() {
-	l := s.m.link
-	if l == nil || s.m.hosting != serving || len(l.waiting) == 0 || s.choosing > 0 {
-		return
-	}
-	var list, rest []choice
-	options := len(rawjson.Elements(s.rec.ConfigOptions)) > 0
-	for _, c := range l.waiting {
-		switch {
-		case !options && (c.option != "" || c.method == acp.MethodSessionSetMode && len(s.rec.Modes) == 0):
-			rest = append(rest, c)
-		case s.rec.chooses(c):
-			list = append(list, c)
-		}
-	}
-	l.waiting = rest
-	if len(list) == 0 {
-		return
-	}
-	s.choosing++
-	l.carrying = true
-	s.set.o.Tasks.Go(func() {
-		defer s.EndChoosing()
-		missing, err := s.carry(s.set.o.Life, l, list, true)
-		s.mu.Lock()
-		l.carrying = false
-		s.mu.Unlock()
-		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
-		if astray {
-			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
-		}
-		s.tellUnsupported(missing)
-		if astray {
-			s.handle(event{kind: strayed, link: l, err: err})
-		}
-		_ = s.save()
-	})
-}
 
 // said is what an agent has said of its settings: which values, and when. The zero value is nothing.
 type said struct {
@@ -634,77 +588,18 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
 		return
 	}
+	if field := c.field(&s.rec); field == "mode" && s.rec.permissionMode() == "readonly" && s.setBy[field] > asked { // by a load while the agent asked something
+		s.takenLateLocked(at.link, asked, c, res.Result(), false)
+		s.mu.Unlock()
+		s.saveSoon()
+		told(nil, acp.Errorf(acp.CodeInternal, "another mode was asked for before the agent answered %s: send it again", method))
+		return
+	}
 	was := s.rec.choices
 	s.chooseLocked(asked, s.setLocked(asked, c, res.Result()))
 	s.chosenLocked(was, kept)
 	s.mu.Unlock()
 	s.saveSoon()
-}
-
-// ChoseLate is Chose for an answer that has come behind its time limit.
-func (s *Session) ChoseLate(at At, asked uint64, of Choice, res *acp.Message) {
-	c := of.choice
-	if c.method == acp.MethodSessionSetTitle { // the title is the gateway's
-		return
-	}
-	s.mu.Lock()
-	s.takenLateLocked(at.link, asked, c, res.Result(), false)
-	s.mu.Unlock()
-	s.saveSoon()
-}
-
-// takenLateLocked is what follows where an agent has taken what it was set to, by the request of a number, when nobody waited for that any more.
-// Whoever has set it was told that it was not taken, and is told now that it was, as all are. Where the agent serves the session there no more,
-// it counts for nothing: the session is opened with what was asked for since. Where that was asked of the same agent, as over says for who
-// knows, it is set to that again. It is followed by save.
-func (s *Session) takenLateLocked(l *link, asked uint64, c choice, res json.RawMessage, over bool) {
-	if !l.servesLocked() {
-		return
-	}
-	was, modes, options, field := s.rec.choices, s.rec.Modes, s.rec.ConfigOptions, c.field(&s.rec)
-	over = over || s.setBy[field] > asked
-	now := s.setLocked(asked, c, bytes.Clone(res))
-	if over {
-		s.rec.choices = was // what the answer says of the options is no choice of the agent's own
-		for _, c := range s.rec.list() {
-			if c.field(&s.rec) == field {
-				l.waiting = slices.Insert(l.waiting, 0, c)
-			}
-		}
-		s.carryLateLocked()
-	} else {
-		s.chooseLocked(asked, now)
-	}
-	s.chosenLocked(was, func(err error) {
-		s.showSettings(modes, options)
-		if err != nil && !over {
-			s.tellUnsupported([]Unsupported{{field, reasonOf(unkept(err))}})
-		}
-	})
-}
-
-// setSinceLocked reports whether the agent is set to something else since.
-func (s *Session) setSinceLocked(modes, options json.RawMessage) bool {
-	return !bytes.Equal(modes, s.rec.Modes) || !bytes.Equal(options, s.rec.ConfigOptions)
-}
-
-// showSettings shows everybody how the agent is set, as far as that is not as it was.
-func (s *Session) showSettings(modes, options json.RawMessage) {
-	s.mu.Lock()
-	if mode, _ := rawjson.Member(s.rec.Modes, "currentModeId"); !bytes.Equal(modes, s.rec.Modes) {
-		s.showLocked(rawjson.Object{}.String("sessionUpdate", "current_mode_update").Raw("currentModeId", mode).End())
-	}
-	if !bytes.Equal(options, s.rec.ConfigOptions) {
-		s.showLocked(rawjson.Object{}.String("sessionUpdate", "config_option_update").Raw("configOptions", s.rec.ConfigOptions).End())
-	}
-	s.mu.Unlock()
-	s.Flush()
-}
-
-// showLocked shows everybody an update that the agent might have said itself.
-func (s *Session) showLocked(update []byte) {
-	n := acp.NewNotification(acp.MethodSessionUpdate, rawjson.Object{}.Raw("sessionId", s.quoted).Raw("update", update).End())
-	s.Log().Append(journal.Update, journal.Everyone, n.Frame())
 }
 
 // Choice is what a client sets by a request, without the rest of that.

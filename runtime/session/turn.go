@@ -37,6 +37,7 @@ type turn struct {
 	recorded  bool         // the log has the prompt, or will with what the machine says next
 	seq       uint64       // of the prompt in the log; 0 before it is there
 	answered  bool         // its client was answered when it began, and is told of its end
+	strayed   error        // cancelling: why, where the agent was not in the mode that it must be in; it is what the turn ends with
 	missed    bool         // a process has ended that was to be given it
 	handsOver bool         // it was given with the text of another conversation
 	agentID   int64        // the request's id at the agent

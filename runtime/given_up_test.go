@@ -1,0 +1,186 @@
+package runtime
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+	"sandboxagent.dev/sandbox-agent/adapters"
+)
+
+// Starts that are given up, and what an agent answers to them all the same.
+
+// What an agent shows and answers late of a session that a prompt was to open again is not for the next prompt, which waits for that answer: what
+// was said is there once. One that goes on without an answer gets no more sessions.
+func TestPrompt_BehindALoadAnsweredLate(t *testing.T) {
+	for name, row := range map[string]struct{ answers, closed, creating bool }{
+		"it answers":                                     {answers: true},
+		"it answers as another session is made":          {answers: true, creating: true},
+		"it answers, and the start was given up":         {answers: true, closed: true},
+		"it does not answer":                             {},
+		"it does not answer, and the start was given up": {closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", info: adapters.Info{Record: true}, caps: `{"loadSession":true,"sessionCapabilities":{"close":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+				tc.until(id)
+				id = tc.request("session/prompt", prompt("n", "x"))
+				prompted := a.nextOf(t, "session/prompt")
+				prompted.to.chunk("n", "hello")
+				a.answer(prompted, `{"stopReason":"end_turn"}`)
+				tc.until(id)
+				tc.ends(a)
+				replays := func(load sent) {
+					load.to.send(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"n","update":{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"x"}}}}`)
+					load.to.chunk("n", "hello")
+					takesAll(load)
+				}
+				id = tc.request("session/prompt", prompt("n", "y"))
+				late := a.nextOf(t, "session/load")
+				if row.closed {
+					tc.call("session/close", `{"sessionId":"n"}`)
+					tc.call("session/load", loadOf("n", "/tmp", `,"_meta":{"sandboxagent.dev":{"after":0}}`))
+				} else if _, res := tc.until(id); res.Err() == nil {
+					t.Errorf("%s", res.Frame())
+				}
+				a.nextOf(t, acp.MethodCancelRequest)
+				var making sent
+				if row.creating {
+					tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+					making = a.nextOf(t, "session/new")
+				}
+				if !row.answers {
+					if e := tc.callErr("session/prompt", prompt("n", "z")); !strings.Contains(string(e.Data), `"status":504`) {
+						t.Errorf("%v", e)
+					}
+				}
+				id = tc.request("session/prompt", prompt("n", "z"))
+				synctest.Wait()
+				if row.answers {
+					if len(a.shared) > 0 {
+						t.Error("the agent is asked for more before it has answered")
+					}
+					replays(late)
+					takesAll(a.nextOf(t, "session/close"))
+				}
+				again := a.nextOf(t, "session/load")
+				if same := again.to == late.to; same != row.answers {
+					t.Errorf("the next load is asked of the same process: %v", same)
+				}
+				replays(again)
+				prompted = a.nextOf(t, "session/prompt")
+				prompted.to.chunk("n", "bye")
+				a.answer(prompted, `{"stopReason":"end_turn"}`)
+				before, res := tc.until(id)
+				if res.Err() != nil || texts(before) != "bye" {
+					t.Errorf("the client is shown %q, %s", texts(before), res.Frame())
+				}
+				if row.creating {
+					a.answer(making, `{"sessionId":"m"}`)
+				}
+			})
+		})
+	}
+}
+
+// An agent that begins a conversation anew in the moment in which its start is given up has begun it, or has not: the session goes on with the new
+// one, and all are told that nothing is remembered, or it is deleted there and the session stays as it was.
+func TestPrompt_BegunAnewAsTheStartIsGivenUp(t *testing.T) {
+	for _, by := range []string{"its time is over", "it is closed"} {
+		t.Run(by, func(t *testing.T) {
+			for range 40 { // who comes first is not for a test to say
+				synctest.Test(t, func(t *testing.T) {
+					a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{},"delete":{}}}`, shared: make(chan sent, 64)}
+					a.byHand()
+					r := openRuntime(t, Options{Ephemeral: true, Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+					tc := connect(t, r, "")
+					id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+					a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n"}`)
+					tc.until(id)
+					id = tc.request("session/prompt", prompt("n", "x"))
+					prompted := a.nextOf(t, "session/prompt")
+					prompted.to.chunk("n", "hello")
+					a.answer(prompted, `{"stopReason":"end_turn"}`)
+					tc.until(id)
+					tc.ends(a)
+					tc.call("session/load", loadOf("n", "/tmp", own(`"beginAnew":true`)))
+					began := time.Now()
+					tc.request("session/prompt", prompt("n", "y"))
+					a.refuse(a.nextOf(t, "session/resume"), "broken")
+					anew := a.nextOf(t, "session/new")
+					if by == "it is closed" {
+						tc.request("session/close", `{"sessionId":"n"}`)
+					} else {
+						time.Sleep(setLimit - time.Since(began))
+					}
+					a.answer(anew, `{"sessionId":"fresh"}`)
+					var told, deleted bool
+					goesOn := func(id acp.ID, ends func(m acp.Message) bool) (with string) {
+						for {
+							select {
+							case m := <-a.shared:
+								deleted = deleted || m.m.Method() == "session/delete" && m.m.Session() == "fresh"
+								if m.m.Method() == acp.MethodSessionPrompt {
+									with = m.m.Session()
+									a.answer(m, `{"stopReason":"end_turn"}`)
+								} else if m.m.IsRequest() {
+									takesAll(m)
+								}
+							case m := <-tc.frames:
+								told = told || strings.Contains(string(m.Frame()), `"continuity":"fresh"`)
+								if m.IsResponse() && m.ID() == id {
+									if !ends(m) {
+										t.Errorf("%s", m.Frame())
+									}
+									return with
+								}
+							}
+						}
+					}
+					fine := func(m acp.Message) bool { return m.Err() == nil }
+					time.Sleep(time.Second)
+					goesOn(tc.request("session/load", loadOf("n", "/tmp", "")), fine)
+					with := goesOn(tc.request("session/prompt", prompt("n", "z")), fine)
+					synctest.Wait()
+					if with == "fresh" && (!told || deleted) || with == "n" && !deleted {
+						t.Errorf("the session goes on with %s, clients are told: %v, the agent was to delete the new one: %v", with, told, deleted)
+					}
+				})
+			}
+		})
+	}
+}
+
+// An agent that says behind the time limit that it has opened a session with nothing of the conversation does not say so again: all are told then.
+func TestPrompt_ForgottenLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+		id := tc.request("session/prompt", prompt("n", "x"))
+		prompted := a.nextOf(t, "session/prompt")
+		prompted.to.chunk("n", "hello")
+		a.answer(prompted, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		tc.ends(a)
+		tc.callErr("session/prompt", prompt("n", "y"))
+		late := a.nextOf(t, "session/resume")
+		a.nextOf(t, acp.MethodCancelRequest)
+		a.answer(late, `{"_meta":{"sandboxagent.dev":{"continuity":"fresh"}}}`)
+		takesAll(a.nextOf(t, "session/close"))
+		synctest.Wait()
+		told := false
+		for len(tc.frames) > 0 {
+			m := tc.next()
+			told = told || strings.Contains(string(m.Frame()), `"continuity":"fresh"`)
+		}
+		if res := tc.call("session/load", loadOf("n", "/tmp", "")); !told || member(res, "continuity") != `"fresh"` {
+			t.Errorf("clients are told: %v, and who loads it %s", told, res)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package session
+
+import (
+	"slices"
+
+	"sandboxagent.dev/sandbox-agent/acp"
+)
+
+// This file is what of the machine ends work that waits, or goes on, in a session that stays open.
+
+// emptyQueue ends as cancelled the turns that have not begun.
+func (m *machine) emptyQueue() {
+	queue := m.queue
+	m.queue = nil
+	for _, t := range queue {
+		m.end(t, nil, nil)
+	}
+}
+
+// cancel ends the turn: by the agent when it has the prompt, at once when it has not.
+// What the agent does without a prompt is ended as well.
+func (m *machine) cancel() {
+	switch t := m.turn; {
+	case t != nil && t.phase == waiting:
+		m.end(t, nil, nil)
+		m.proceed()
+	case t != nil && m.link != nil:
+		t.phase = cancelling
+		m.do(effect{do: tellCancel, link: m.link})
+		m.do(effect{do: answerPeople, link: m.link})
+	case t == nil && m.hosting == serving && m.busyAlone():
+		m.do(effect{do: tellCancel, link: m.link})
+		m.do(effect{do: answerPeople, link: m.link})
+	}
+}
+
+// busyAlone reports whether the agent does something without a prompt.
+func (m *machine) busyAlone() bool { return m.asks > 0 || m.calls > 0 || m.alone || m.working }
+
+// cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
+func (m *machine) cancelNamed(names []string) {
+	is := func(t *turn) bool { return t.named != nil && slices.Contains(names, t.named.id()) }
+	var gone []*turn
+	m.queue = slices.DeleteFunc(m.queue, func(t *turn) bool {
+		if is(t) {
+			gone = append(gone, t)
+		}
+		return is(t)
+	})
+	for _, t := range gone {
+		m.end(t, nil, nil)
+	}
+	if m.turn != nil && is(m.turn) {
+		m.cancel()
+	}
+}
+
+// withdraw ends a turn that no agent has; of the one that an agent has, that decides.
+func (m *machine) withdraw(t *turn) {
+	if t.same != nil { // who asked twice
+		if t = t.same.turn; t == nil {
+			return
+		}
+	}
+	switch t.phase {
+	case queued:
+		for i, q := range m.queue {
+			if q == t {
+				m.queue = append(m.queue[:i:i], m.queue[i+1:]...)
+				m.end(t, nil, acp.Errorf(acp.CodeCancelled, "the prompt was cancelled before it began"))
+				return
+			}
+		}
+	case waiting:
+		m.end(t, nil, nil)
+		m.proceed()
+	case running, cancelling:
+		m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
+	}
+}
+
+// stray is what follows where the agent is not in the mode that holds the session to what it may do, and is not to be set to it now. What
+// it does there ends, and its process gets no more sessions: the next one opens the session, and is set to it before it gets a prompt. An
+// agent that cannot open it again would forget all: it keeps it, and is set to its mode before it gets the next prompt.
+func (m *machine) stray(e event) {
+	t := m.turn
+	if e.stays {
+		m.astray, m.setting = true, false
+		switch {
+		case t == nil || t.phase == running:
+			m.cancel()
+			if t != nil {
+				t.strayed = e.err
+			}
+		case t.phase == waiting: // for that
+			m.end(t, nil, e.err)
+		}
+		m.proceed()
+		return
+	}
+	if t != nil || m.busyAlone() {
+		m.do(effect{do: tellCancel, link: m.link})
+	}
+	if t != nil {
+		m.end(t, nil, e.err)
+	}
+	m.do(effect{do: failCalls, reason: "the agent is not in the mode that it must be in"})
+	m.do(effect{do: retireProcess, link: m.link}) // it may not close the session, and goes on with what it does
+	m.release()
+	m.proceed()
+}
