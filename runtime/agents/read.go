@@ -165,8 +165,7 @@ func (p *Process) Bind(native string, r Receiver) error {
 	}
 	p.routes[key] = r
 	p.turnover.Add(1)
-	came := p.early.messages[key]
-	delete(p.early.messages, key)
+	came := p.early.take(key)
 	p.mu.Unlock()
 	for i := range came {
 		if m := &came[i]; r.Receive(m) && m.Update() != nil {
@@ -181,11 +180,17 @@ func (p *Process) Bind(native string, r Receiver) error {
 func (p *Process) DropEarly(native string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := string(rawjson.AppendQuoted(nil, native))
-	for _, m := range p.early.messages[key] {
-		p.early.n, p.early.bytes = p.early.n-1, p.early.bytes-len(m.Frame())
+	p.early.take(string(rawjson.AppendQuoted(nil, native)))
+}
+
+// take returns the messages of a session, and keeps them no longer.
+func (e *early) take(key string) (came []acp.Message) {
+	came = e.messages[key]
+	delete(e.messages, key)
+	for i := range came {
+		e.n, e.bytes = e.n-1, e.bytes-len(came[i].Frame())
 	}
-	delete(p.early.messages, key)
+	return came
 }
 
 // Unbind undoes the Bind of r.
