@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,7 +69,12 @@ func TestPrompt_BehindALoadAnsweredLate(t *testing.T) {
 						t.Error("the agent is asked for more before it has answered")
 					}
 					replays(late)
-					takesAll(a.nextOf(t, "session/close"))
+					closing := a.nextOf(t, "session/close")
+					synctest.Wait()
+					if len(a.shared) > 0 {
+						t.Error("the agent is asked for it again before it has closed it")
+					}
+					takesAll(closing)
 				}
 				again := a.nextOf(t, "session/load")
 				if same := again.to == late.to; same != row.answers {
@@ -160,27 +166,69 @@ func TestPrompt_BegunAnewAsTheStartIsGivenUp(t *testing.T) {
 
 // An agent that says behind the time limit that it has opened a session with nothing of the conversation does not say so again: all are told then.
 func TestPrompt_ForgottenLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
-		id := tc.request("session/prompt", prompt("n", "x"))
-		prompted := a.nextOf(t, "session/prompt")
-		prompted.to.chunk("n", "hello")
-		a.answer(prompted, `{"stopReason":"end_turn"}`)
-		tc.until(id)
-		tc.ends(a)
-		tc.callErr("session/prompt", prompt("n", "y"))
-		late := a.nextOf(t, "session/resume")
-		a.nextOf(t, acp.MethodCancelRequest)
-		a.answer(late, `{"_meta":{"sandboxagent.dev":{"continuity":"fresh"}}}`)
-		takesAll(a.nextOf(t, "session/close"))
-		synctest.Wait()
-		told := false
-		for len(tc.frames) > 0 {
-			m := tc.next()
-			told = told || strings.Contains(string(m.Frame()), `"continuity":"fresh"`)
-		}
-		if res := tc.call("session/load", loadOf("n", "/tmp", "")); !told || member(res, "continuity") != `"fresh"` {
-			t.Errorf("clients are told: %v, and who loads it %s", told, res)
-		}
-	})
+	for name, row := range map[string]struct{ waits, elsewhere bool }{
+		"nobody waits":           {},
+		"the next prompt waits":  {waits: true},
+		"another process has it": {elsewhere: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+				turn := func(id acp.ID) (told bool) {
+					t.Helper()
+					a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+					before, res := tc.until(id)
+					if res.Err() != nil {
+						t.Errorf("%s", res.Frame())
+					}
+					return slices.ContainsFunc(before, func(m acp.Message) bool { return strings.Contains(string(m.Frame()), `"continuity":"fresh"`) })
+				}
+				id := tc.request("session/prompt", prompt("n", "x"))
+				prompted := a.nextOf(t, "session/prompt")
+				prompted.to.chunk("n", "hello")
+				a.answer(prompted, `{"stopReason":"end_turn"}`)
+				tc.until(id)
+				tc.ends(a)
+				tc.callErr("session/prompt", prompt("n", "y"))
+				late := a.nextOf(t, "session/resume")
+				a.nextOf(t, acp.MethodCancelRequest)
+				forgets := func() { a.answer(late, `{"_meta":{"sandboxagent.dev":{"continuity":"fresh"}}}`) }
+				told := false
+				switch {
+				case row.waits:
+					id = tc.request("session/prompt", prompt("n", "z"))
+					synctest.Wait()
+					forgets()
+					takesAll(a.nextOf(t, "session/close"))
+					resume := a.nextOf(t, "session/resume")
+					synctest.Wait()
+					a.answer(resume, `{`+writeAndPlan+`}`) // it does not say so once more
+					told = turn(id)
+				case row.elsewhere:
+					tc.callErr("session/prompt", prompt("n", "z"))
+					id = tc.request("session/prompt", prompt("n", "z2"))
+					a.answer(a.nextOf(t, "session/resume"), `{`+writeAndPlan+`}`)
+					synctest.Wait()
+					forgets()
+					synctest.Wait()
+					told = turn(id)
+				default:
+					forgets()
+					takesAll(a.nextOf(t, "session/close"))
+					synctest.Wait()
+					for len(tc.frames) > 0 {
+						m := tc.next()
+						told = told || strings.Contains(string(m.Frame()), `"continuity":"fresh"`)
+					}
+				}
+				want := `"fresh"`
+				if row.elsewhere {
+					want = `"native"`
+				}
+				if res := tc.call("session/load", loadOf("n", "/tmp", "")); told == row.elsewhere || member(res, "continuity") != want {
+					t.Errorf("clients are told: %v, and who loads it %s", told, res)
+				}
+			})
+		})
+	}
 }

@@ -526,12 +526,18 @@ func (p *Process) queued(id int64, queued bool) {
 }
 
 // Tell is a request whose answer nobody waits for.
-func (p *Process) Tell(method string, params []byte) {
-	id, err := p.post(Request{Build: func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }}, &pending{done: func(*acp.Message, error) {}})
-	if err == nil {
-		p.Drop(id)
-		p.outbox.signal()
+func (p *Process) Tell(method string, params []byte) { p.TellThen(method, params, func() {}) }
+
+// TellThen is Tell; then is called when the agent has answered, or the process has come to its end, and must not wait.
+func (p *Process) TellThen(method string, params []byte, then func()) {
+	build := func(id acp.ID) acp.Message { return acp.NewRequest(id, method, params) }
+	id, err := p.post(Request{Build: build}, &pending{done: func(*acp.Message, error) { then() }})
+	if err != nil {
+		then()
+		return
 	}
+	p.Drop(id)
+	p.outbox.signal()
 }
 
 // Discard has the agent close, and delete, a session that it has made with the result when nobody waited for that any more.

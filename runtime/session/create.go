@@ -264,7 +264,6 @@ type opening struct {
 // is not for who asks next. answered is to be called behind the next answer, or the process's end. One that has not answered in time gets no
 // more sessions.
 func (set *Set) opens(ctx context.Context, of opening) (answered func(), err error) {
-	answer := make(chan struct{})
 	set.mu.Lock()
 	for before := set.opening[of]; before != nil; before = set.opening[of] {
 		set.mu.Unlock()
@@ -278,15 +277,23 @@ func (set *Set) opens(ctx context.Context, of opening) (answered func(), err err
 		}
 		set.mu.Lock()
 	}
-	set.opening[of] = answer
+	answered = set.opensLocked(of)
 	set.mu.Unlock()
 	of.p.DropEarly(of.native) // it is of that answer
+	return answered, nil
+}
+
+func (set *Set) opensLocked(of opening) (answered func()) {
+	answer := make(chan struct{})
+	set.opening[of] = answer
 	return func() {
 		set.mu.Lock()
-		delete(set.opening, of)
+		if set.opening[of] == answer {
+			delete(set.opening, of)
+		}
 		set.mu.Unlock()
 		close(answer)
-	}, nil
+	}
 }
 
 // OpenForeign opens a session that the agent has from elsewhere, whose id was reserved.
@@ -344,10 +351,9 @@ func (set *Set) OpenForeign(ctx context.Context, p *agents.Process, method strin
 		asked = true
 		looked := make(chan struct{})
 		_, err = p.AskThen(bounded, method, params, func(said json.RawMessage, err error) {
-			defer answered()
 			defer close(looked)
 			res = said
-			if !s.openedBy(l, said, err) || err != nil {
+			if !s.openedBy(l, said, err, answered) || err != nil {
 				return
 			}
 			s.bringIn(l)

@@ -1,16 +1,19 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime/agents"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/observe"
@@ -354,22 +357,21 @@ func (s *Session) restore(ctx context.Context, p *agents.Process, method string,
 	var res json.RawMessage
 	looked := make(chan struct{})
 	_, err = p.AskThen(ctx, method, params, func(said json.RawMessage, err error) {
-		defer answered()
 		defer close(looked)
 		res = said
-		switch wanted := s.openedBy(l, said, err); {
+		switch wanted := s.openedBy(l, said, err, answered); {
 		case err != nil:
 		case wanted:
 			s.bringIn(l)
 		case begunAnew(said): // it does not say so once more
-			s.set.o.Tasks.Go(s.forgotten)
+			s.forgotten(l)
 		}
 	})
 	if err != nil && !s.taken(l) {
 		return nil, unopened(p, err)
 	}
 	<-looked
-	continuity := rec.Continuity
+	var continuity Continuity // "" for what the record has: that may be newer than rec
 	s.mu.Lock()
 	// Who loads a conversation shows it: one that is not shown is lost.
 	empty := begunAnew(res) || method == acp.MethodSessionLoad && !l.replayed && (rec.Imported || !p.Capabilities().Resume)
@@ -431,7 +433,7 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 		}
 		s.mu.Unlock()
 		if !wanted {
-			s.closeUnwanted(l)
+			s.closeUnwanted(l, func() {})
 			if p.Capabilities().Delete { // nothing is in it, and nobody knows its id
 				p.Tell(acp.MethodSessionDelete, sessionParams(l.native))
 			}
@@ -452,32 +454,46 @@ func (s *Session) startFresh(ctx context.Context, n agents.Needs, a *agents.Agen
 // then, and it is gone on with.
 func (s *Session) taken(l *link) bool {
 	s.mu.Lock()
-	opened := l.opened
+	opened, native := l.opened, l.native
 	l.unwanted = !opened
 	s.mu.Unlock()
 	if !opened {
-		l.p.Unbind(l.native, l)
+		l.p.Unbind(native, l)
 	}
 	return opened
 }
 
-// forgotten notes, and tells everybody, that the agent has nothing of the session any more.
-func (s *Session) forgotten() {
-	if s.hasAnswers() {
-		s.change(func(rec *record) { rec.Continuity = ContinuityFresh })
-		s.tellContinuity(ContinuityFresh)
+// forgotten notes, and tells everybody, that the agent has nothing of the session any more, as it has answered who waited no more.
+// Where another process serves the session by then, or is opening it, that one knows better.
+func (s *Session) forgotten(l *link) {
+	s.mu.Lock()
+	other := s.m.link != nil && s.m.link.p != l.p
+	if !other && s.rec.Handover != "" {
+		s.rec.HandedOver, s.unsaved = false, true
 	}
+	s.mu.Unlock()
+	if other {
+		return
+	}
+	s.set.o.Tasks.Go(func() {
+		if s.hasAnswers() {
+			s.change(func(rec *record) { rec.Continuity = ContinuityFresh })
+			s.tellContinuity(ContinuityFresh)
+		}
+	})
 }
 
 // openedBy notes that the agent has answered the request to open the session, with what it says of its settings, and
 // reports whether somebody still wants to know. If nobody does, it closes it again. It is called on the reader: what the agent says of
-// them behind its answer is newer.
-func (s *Session) openedBy(l *link, res json.RawMessage, err error) (wanted bool) {
+// them behind its answer is newer. answered is called when the agent may be asked for the session once more.
+func (s *Session) openedBy(l *link, res json.RawMessage, err error, answered func()) (wanted bool) {
 	s.mu.Lock()
 	wanted = s.openedLocked(l, res, err)
 	s.mu.Unlock()
 	if !wanted && err == nil {
-		s.closeUnwanted(l)
+		s.closeUnwanted(l, answered)
+	} else {
+		answered()
 	}
 	return wanted
 }
@@ -496,24 +512,32 @@ func (s *Session) openedLocked(l *link, res json.RawMessage, err error) (wanted 
 // abandon gives up a link that was never served by. The agent may still answer.
 func (s *Session) abandon(l *link) {
 	s.mu.Lock()
+	open := l.opened && !l.unwanted // else it is closed when it is answered
 	l.unwanted = true
-	opened, native := l.opened, l.native
+	native := l.native
 	s.mu.Unlock()
 	l.p.Unbind(native, l)
-	if opened {
-		s.closeUnwanted(l)
+	if !open {
+		return
 	}
+	s.set.mu.Lock()
+	closed := s.set.opensLocked(opening{l.p, native}) // the next start waits for it
+	s.set.mu.Unlock()
+	s.closeUnwanted(l, closed)
 }
 
-// closeUnwanted has the agent close a session that it has opened too late, unless it
-// has been asked for it once more.
-func (s *Session) closeUnwanted(l *link) {
-	s.mu.Lock()
-	again := s.m.link != nil && s.m.link != l && s.m.link.p == l.p && s.m.link.native == l.native
-	s.mu.Unlock()
-	if !again && l.p.Capabilities().Close {
-		l.p.Tell(acp.MethodSessionClose, sessionParams(l.native))
+// closeUnwanted has the agent close a session that nobody wants at this process, and calls closed when it has, or takes long.
+func (s *Session) closeUnwanted(l *link, closed func()) {
+	if !l.p.Capabilities().Close {
+		closed()
+		return
 	}
+	once := sync.OnceFunc(closed)
+	timer := awake.AfterFunc(agentBound, once)
+	l.p.TellThen(acp.MethodSessionClose, sessionParams(l.native), func() {
+		timer.Stop()
+		once()
+	})
 }
 
 // adopt takes over the session that the agent has opened. The record is written when the agent is set to what was chosen, see chooseAgain, but
@@ -527,7 +551,7 @@ func (s *Session) adopt(l *link, continuity Continuity) {
 	if continuity == ContinuityFresh && s.rec.Handover != "" {
 		s.rec.HandedOver = false // with the rest it has lost that
 	}
-	s.rec.Continuity, s.rec.Imported, s.unsaved = continuity, false, true
+	s.rec.Continuity, s.rec.Imported, s.unsaved = cmp.Or(continuity, s.rec.Continuity), false, true
 	s.refused = l.refused
 	s.announceLocked()
 }
