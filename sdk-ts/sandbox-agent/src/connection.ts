@@ -12,7 +12,7 @@ export interface Inbound<V extends AcpVersion> {
   /** A message came that the SDK is given: it may have a place in a session. */
   passed(params: unknown, request: boolean): void;
   /** The prompt was answered: in version 1 updates that follow belong to the next. */
-  answered(promptId: string, result: unknown): void;
+  answered(asked: { sessionId: string; promptId: string }, result: unknown): void;
   /** A session was made or opened. */
   opened(params: Record<string, unknown>, result: Record<string, unknown>): void;
   permission(params: Acp<V, "RequestPermissionRequest">, signal: AbortSignal): Promise<Acp<V, "RequestPermissionResponse">>;
@@ -103,7 +103,10 @@ function tap<V extends AcpVersion>(stream: AcpStream, version: V, inbound: Inbou
           });
         }
         const { promptId } = metaOf(message.params);
-        if (message.method === "session/prompt" && typeof promptId === "string") asked.set(message.id, (result) => inbound.answered(promptId, result));
+        if (message.method === "session/prompt" && typeof promptId === "string") {
+          const { sessionId } = message.params as { sessionId: string };
+          asked.set(message.id, (result) => inbound.answered({ sessionId, promptId }, result));
+        }
         if (opening.has(message.method)) {
           const params = message.params as Record<string, unknown>;
           asked.set(message.id, (result) => {

@@ -127,17 +127,16 @@ export class Prompts {
     this.#cancelled = { stopReason: "cancelled", response: this.#answerEnds ? { stopReason: "cancelled" } : undefined };
   }
 
-  readonly #open = new Map<string, Prompt>();
+  readonly #open = new Map<string, Prompt>(); // by session and id
   readonly #order = new Map<string, Prompt[]>(); // by session, oldest first
   readonly #cancels = new Set<Cancel>();
   readonly #others = new Set<string>(); // sessions in which another client's turn goes on; of version 1
   readonly #prefix = crypto.randomUUID();
-  #given: string[] = []; // the newest ids that the application has chosen
+  #given: string[] = []; // the newest of these whose id the application has chosen, and which are over
   #count = 0;
 
   add(sessionId: string, connected: Connected, wire: Wire, given?: unknown): Turn<AcpVersion> {
-    if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(given))) throw new TypeError("give each prompt a promptId of its own");
-    if (given) this.#given = [...this.#given.slice(-maxGiven), given as string];
+    if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(keyOf({ sessionId, promptId: given })))) throw new TypeError("give each prompt a promptId of its own");
     const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;
     const prompt: Prompt = {
@@ -146,11 +145,15 @@ export class Prompts {
       from: 0, floor: 0, cancels: 0, alone: 0, held: [], tell: () => {},
     };
     setDelivery(prompt, "open");
-    this.#open.set(prompt.id, prompt);
+    const key = keyOf(prompt);
+    this.#open.set(key, prompt);
     queue.push(prompt);
     this.#order.set(sessionId, queue);
     void this.#run(prompt, wire, before).finally(() => setDelivery(prompt, "done")).then(
-      (end) => this.#finish(prompt, () => prompt.turn.end(end)),
+      (end) => {
+        if (given) this.#given = [...this.#given.slice(-maxGiven), key];
+        this.#finish(prompt, () => prompt.turn.end(end));
+      },
       (error: unknown) => this.#finish(prompt, () => prompt.turn.fail(error)),
     );
     return prompt.turn;
@@ -163,7 +166,7 @@ export class Prompts {
   #finish(prompt: Prompt, end: () => void): void {
     if (prompt.phase === "over") return;
     prompt.phase = "over";
-    this.#open.delete(prompt.id);
+    this.#open.delete(keyOf(prompt));
     this.#leaveOrder(prompt);
     end();
     prompt.tell();
@@ -176,8 +179,8 @@ export class Prompts {
   }
 
   /** The response is here, if not yet handed on: updates are the next prompt's. */
-  answered(promptId: string, result: unknown): void {
-    const prompt = this.#open.get(promptId);
+  answered(asked: { sessionId: string; promptId: string }, result: unknown): void {
+    const prompt = this.#open.get(keyOf(asked));
     if (!prompt) return;
     if (!prompt.heard && (result === undefined || metaOf(result).began === false)) {
       prompt.held = []; // of the turn that it waited for, which may go on
@@ -282,10 +285,11 @@ export class Prompts {
 
   /** Takes the end of a turn that was asked for on an earlier connection; false when it is somebody else's. */
   ended(ended: TurnEnded): boolean {
-    const prompt = ended.promptId === undefined ? undefined : this.#open.get(ended.promptId);
+    const key = ended.promptId === undefined ? "" : keyOf(ended);
+    const prompt = this.#open.get(key);
     if (!prompt) {
       if (ended.began !== false) this.#free(ended.sessionId);
-      return this.#given.includes(ended.promptId!) || !!ended.promptId?.startsWith(this.#prefix); // of an own one the end was told
+      return this.#given.includes(key) || !!ended.promptId?.startsWith(this.#prefix); // of an own one the end was told
     }
     if (ended.began !== false && (!ended.error || prompt.phase === "begun")) this.#begin(prompt);
     // In version 2 the session's state may follow, unless the prompt never began.
@@ -492,6 +496,9 @@ export class Prompts {
     }
   }
 }
+
+/** Each session has ids of its own. */
+const keyOf = ({ sessionId, promptId, id = promptId }: { sessionId: string; promptId?: string; id?: string }): string => `${sessionId} ${id}`;
 
 /** Notes whether the gateway has the prompt, and wakes who waits for that. */
 function setDelivery(prompt: Prompt, delivery: Delivery): void {

@@ -1,7 +1,7 @@
 // Whose turn an update is of, and what ends a prompt, when others have prompts in the session too.
 import { Backoff } from "acp-http-client";
 import { expect, test } from "vitest";
-import { NotConnectedError, ProblemError, TurnInterruptedError } from "../src/errors.js";
+import { AcpRpcError, NotConnectedError, ProblemError, TurnInterruptedError } from "../src/errors.js";
 import { Prompts } from "../src/prompts.js";
 import type { Turn } from "../src/turn.js";
 
@@ -23,7 +23,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) =>
       sent.push(promptId);
       const answered = new Promise<{ response: unknown; lost: Promise<void> }>((resolve) => {
         answer = (result) => {
-          prompts.answered(promptId, result);
+          prompts.answered({ sessionId: "s", promptId }, result);
           resolve({ response: result, lost });
         };
       });
@@ -269,6 +269,18 @@ test("the end of a prompt that was given an id is its own, also when it comes la
   const turn = send("mine");
   answer({ stopReason: "end_turn" });
   await turn;
-  const end = (promptId: string) => prompts.ended({ sessionId: "s", promptId, result: { stopReason: "end_turn" } });
-  expect([end("mine"), end("theirs")]).toEqual([true, false]);
+  const end = (promptId: string, sessionId = "s") => prompts.ended({ sessionId, promptId, result: { stopReason: "end_turn" } });
+  expect([end("mine"), end("theirs"), end("mine", "another session")]).toEqual([true, false, false]);
+});
+
+test("an id that was given counts in its session, and not when the gateway has refused the prompt", async () => {
+  const { prompts, send, answer } = client();
+  const turn = send("1");
+  expect(() => send("1")).toThrow(TypeError);
+  expect(prompts.ended({ sessionId: "another session", promptId: "1", result: cancelled })).toBe(false);
+  answer({ stopReason: "end_turn" });
+  expect((await turn).stopReason).toBe("end_turn");
+  const refused = prompts.add("s", async () => async () => {}, { send: () => Promise.reject(new AcpRpcError(-32602, "it was used for another prompt")) } as never, "2");
+  await expect(refused).rejects.toThrow("used for another");
+  expect(prompts.ended({ sessionId: "s", promptId: "2", result: cancelled })).toBe(false);
 });
