@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -252,6 +253,63 @@ func TestStray_OfAnAgentThatMayWriteAgain(t *testing.T) {
 				}
 				tc.until(id)
 			})
+		})
+	}
+}
+
+// Such an agent loses the session nevertheless where it takes no notice of the cancel: it would go on in the wrong mode for ever.
+func TestStray_OfAnAgentThatTakesNoNotice(t *testing.T) {
+	for _, turn := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, tc, _, back := strays(t, `{}`, turn)
+			if !turn {
+				back.to.send(worksByItself)
+			}
+			refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+			a.nextOf(t, "session/cancel")
+			if turn {
+				if _, m := tc.until(acp.IntID(int64(tc.lastID))); m.Err() == nil || !strings.Contains(m.Err().Message, "readonly cannot be kept: agent fake refuses plan: not now") {
+					t.Errorf("the turn ends with %s", m.Frame())
+				}
+			} else {
+				for m := tc.next(); !strings.Contains(string(m.Frame()), `"status":"failed"`); m = tc.next() {
+				}
+			}
+			id := tc.request("session/prompt", prompt("n", "z"))
+			opened := a.nextOf(t, "session/new")
+			if opened.to == back.to {
+				t.Error("the session is opened beside what the agent goes on with")
+			}
+			a.answer(opened, `{"sessionId":"n2",`+writeAndPlan+`}`)
+			takesAll(a.nextOf(t, "session/set_mode"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Errorf("%s", res.Frame())
+			}
+		})
+	}
+}
+
+// It keeps what it does by itself where a client has allowed that meanwhile, or has set it back.
+func TestStray_OfAnAgentThatMayGoOn(t *testing.T) {
+	for _, mode := range []string{"plan", "write"} {
+		synctest.Test(t, func(t *testing.T) {
+			a, tc, _, back := strays(t, `{}`, false)
+			back.to.send(worksByItself)
+			refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+			a.nextOf(t, "session/cancel")
+			id := tc.request("session/set_mode", `{"sessionId":"n","modeId":"`+mode+`"}`)
+			takesAll(a.nextOf(t, "session/set_mode"))
+			tc.until(id)
+			time.Sleep(time.Hour) // of the test's own time
+			tc.shows()
+			id = tc.request("session/prompt", prompt("n", "z"))
+			m := a.nextOf(t, "session/prompt")
+			if m.to != back.to {
+				t.Error("the session is opened anew")
+			}
+			a.answer(m, `{"stopReason":"end_turn"}`)
+			tc.until(id)
 		})
 	}
 }

@@ -99,6 +99,36 @@ func (l *link) heldLocked() []choice {
 	return nil
 }
 
+// unheeded is handle for the event of that name.
+func (s *Session) unheeded(w *straying) {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	s.handleLocked(event{kind: unheeded, watch: w, still: s.m.link != nil && s.m.link.astrayLocked()})
+}
+
+// astrayLocked reports whether the agent is not known to be in the mode in which it must be for a session that must only read: nobody has
+// set it back, or chosen that it may do more.
+func (l *link) astrayLocked() bool {
+	rec := &l.s.rec
+	if rec.permissionMode() != "readonly" {
+		return false
+	}
+	must := rec.holds(l, l.p.Agent().Info(), "readonly")
+	if chosen := rec.chosenMode(); chosen != "" {
+		must = [2]string{chosen, chosen}
+	}
+	known := false
+	for i, is := range rec.inModes() {
+		if is != "" && must[i] != "" {
+			if is != must[i] {
+				return true
+			}
+			known = true
+		}
+	}
+	return !known
+}
+
 // ChoseLate is Chose for an answer that has come behind its time limit.
 func (s *Session) ChoseLate(at At, asked uint64, of Choice, res *acp.Message) {
 	c := of.choice
