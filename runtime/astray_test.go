@@ -313,3 +313,46 @@ func TestStray_OfAnAgentThatMayGoOn(t *testing.T) {
 		})
 	}
 }
+
+// An agent that offers its modes no more by then is not set back by that there is nothing to set it to.
+func TestStray_OfAnAgentThatOffersNoModesAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := func(mode string) string {
+			return `"configOptions":[{"id":"mode","name":"Mode","category":"mode","type":"select","currentValue":"` + mode + `","options":[{"value":"write","name":"Write"},{"value":"plan","name":"Plan"}]}]`
+		}
+		a := &fakeAgent{id: "fake", info: takesPermission, caps: `{}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+in("plan")+`}`)
+		tc.until(id)
+		tc.callErr("session/set_config_option", `{"sessionId":"n","configId":"mode","value":"write"}`)
+		late := a.nextOf(t, "session/set_config_option")
+		tc.call("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+		a.answer(late, `{`+in("write")+`}`)
+		back := a.nextOf(t, "session/set_config_option")
+		refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+		tc.shows()
+		back.to.update("n", `{"sessionUpdate":"config_option_update","configOptions":[`+optionModel+`]}`)
+		synctest.Wait()
+		id = tc.request("session/prompt", prompt("n", "z"))
+		synctest.Wait()
+		if len(a.shared) > 0 {
+			m := <-a.shared
+			t.Fatalf("the agent is sent %s", m.m.Frame())
+		}
+		_, res := tc.until(id)
+		notHeld(t, &res, "agent fake offers no modes now")
+		back.to.update("n", `{"sessionUpdate":"config_option_update",`+in("write")+`}`)
+		synctest.Wait()
+		id = tc.request("session/prompt", prompt("n", "z"))
+		again := a.nextOf(t, "session/set_config_option")
+		if given(again, "value") != `"plan"` {
+			t.Errorf("the agent is sent %s", again.m.Frame())
+		}
+		a.answer(again, `{`+in("plan")+`}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	})
+}

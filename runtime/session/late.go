@@ -39,6 +39,9 @@ func (s *Session) carryLateLocked() {
 	s.set.o.Tasks.Go(func() {
 		defer s.EndChoosing()
 		missing, err := s.carry(s.set.o.Life, l, list, true)
+		if all && err == nil {
+			err = s.modeless(l)
+		}
 		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
 		if astray {
 			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
@@ -74,6 +77,21 @@ func (s *Session) lateLocked(l *link) (list, rest []choice) {
 		}
 	}
 	return list, rest
+}
+
+// modeless says why there was nothing to set an agent to that holds the session to reading: it may offer its modes no more. It is nil where
+// there was something.
+func (s *Session) modeless(l *link) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.permissionMode() != "readonly" || s.rec.chosenMode() != "" || len(l.heldLocked()) > 0 {
+		return nil
+	}
+	reason := " offers no mode for it now"
+	if len(s.rec.modes()) == 0 {
+		reason = " offers no modes now"
+	}
+	return unheld("readonly", "agent "+l.p.Agent().Info().ID+reason)
 }
 
 // countsLocked reports whether the agent is to be set to a choice: it is chosen, or it is the mode that holds the session to its permissionMode
