@@ -259,13 +259,21 @@ func TestStray_OfAnAgentThatMayWriteAgain(t *testing.T) {
 
 // Such an agent loses the session nevertheless where it takes no notice of the cancel: it would go on in the wrong mode for ever.
 func TestStray_OfAnAgentThatTakesNoNotice(t *testing.T) {
-	for _, turn := range []bool{false, true} {
+	for _, does := range []string{"a turn", "something by itself", "something by itself, later"} {
 		synctest.Test(t, func(t *testing.T) {
+			turn := does == "a turn"
 			a, tc, _, back := strays(t, `{}`, turn)
-			if !turn {
+			if does == "something by itself" {
 				back.to.send(worksByItself)
 			}
 			refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+			if strings.HasSuffix(does, "later") {
+				tc.shows()
+				if len(a.shared) > 0 {
+					t.Error("it is told to end what it does not do")
+				}
+				back.to.send(worksByItself)
+			}
 			a.nextOf(t, "session/cancel")
 			if turn {
 				if _, m := tc.until(acp.IntID(int64(tc.lastID))); m.Err() == nil || !strings.Contains(m.Err().Message, "readonly cannot be kept: agent fake refuses plan: not now") {

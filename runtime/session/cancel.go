@@ -30,13 +30,26 @@ func (m *machine) cancel() {
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
 	case t == nil && m.hosting == serving && m.busyAlone():
-		m.do(effect{do: tellCancel, link: m.link})
-		m.do(effect{do: answerPeople, link: m.link})
+		m.cancelAlone()
 	}
 }
 
+// cancelAlone has the agent end what it does without a prompt.
+func (m *machine) cancelAlone() {
+	m.do(effect{do: tellCancel, link: m.link})
+	m.do(effect{do: answerPeople, link: m.link})
+}
+
+// worksAstray reports whether the agent has begun something by itself in the wrong mode, and was not told to end it.
+func (m *machine) worksAstray() bool {
+	return m.astray && m.watch == nil && (m.turn == nil || m.turn.phase == waiting) && m.hasOpen()
+}
+
+// hasOpen reports whether something of the agent's is open that it does.
+func (m *machine) hasOpen() bool { return m.asks > 0 || m.calls > 0 || m.alone }
+
 // busyAlone reports whether the agent does something without a prompt.
-func (m *machine) busyAlone() bool { return m.asks > 0 || m.calls > 0 || m.alone || m.working }
+func (m *machine) busyAlone() bool { return m.hasOpen() || m.working }
 
 // cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
 func (m *machine) cancelNamed(names []string) {
@@ -124,7 +137,7 @@ func (m *machine) watchStray() {
 // unheeded is what follows where the bound has passed. What an agent has shown since is no proof that it goes on: it may be how it ended.
 func (m *machine) unheeded(still bool) {
 	m.watch = nil
-	if t := m.turn; m.life == open && (t != nil && t.phase >= running || still && (m.asks > 0 || m.calls > 0 || m.alone)) {
+	if t := m.turn; m.life == open && (t != nil && t.phase >= running || still && m.hasOpen()) {
 		m.endUnheeded(nil)
 	}
 }

@@ -74,6 +74,8 @@ import (
 //	          cancelling, or over if it waits;
 //	          the next prompt waits until the
 //	          agent is set back
+//	works     the agent is told to end what it  -                -
+//	          does in the wrong mode
 //	unheeded  turn over, releasing; releasing,  -                -
 //	          if the agent works by itself
 //	setBack   turn and requests go on           -                -
@@ -150,6 +152,7 @@ const (
 	idle
 	strayed
 	setBack
+	works
 	unheeded
 	changed
 	paused
@@ -310,6 +313,11 @@ func (m *machine) on(e event) []effect {
 		if m.link == e.link && m.hosting == serving {
 			m.astray, m.setting, m.watch = false, false, nil
 			m.proceed()
+		}
+	case works:
+		if m.life == open && m.worksAstray() {
+			m.cancelAlone()
+			m.watchStray()
 		}
 	case unheeded:
 		if m.watch == e.watch {

@@ -107,6 +107,7 @@ var more = map[string]func(w *world){
 	"a former one strays": func(w *world) { w.on(event{kind: strayed, link: &link{}, err: errors.New("refused")}) },
 	"unheeded, it may":    func(w *world) { w.on(event{kind: unheeded, watch: w.m.watch}) },
 	"unheeded of before":  func(w *world) { w.on(event{kind: unheeded, watch: new(straying), still: true}) },
+	"works":               func(w *world) { w.on(event{kind: works}) },
 	"cancel the turn":     func(w *world) { w.on(event{kind: cancelled, now: true}) },
 	"terminate by Ada": func(w *world) {
 		w.stops++
@@ -236,6 +237,11 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"prompt, bound, started, strays and stays, answered", "unheeded", "", "open, serving, astray"},
 		{"prompt, bound, started, strays and stays, answered, calls", "unheeded", "fail calls: the agent did not end it when it was cancelled, retire process, answer all, release closed, idle told", "open, releasing"},
 		{"prompt, bound, started, answered, works alone, strays and stays, prompt", "unheeded", "fail calls: the agent did not end it when it was cancelled, retire process, answer all, release closed", "open, releasing, turn waiting"},
+		{"prompt, bound, started, answered, strays and stays, calls", "works", "tell cancel, answer people, watch stray", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, prompt, calls", "works", "tell cancel, answer people, watch stray", "open, serving, astray, turn waiting"},
+		{"prompt, bound, started, answered, calls, strays and stays", "works", "", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, has shown", "works", "", "open, serving, astray"},
+		{"prompt, bound, started, strays and stays, calls", "works", "", "open, serving, astray, turn cancelling"},
 		{"prompt, bound, started, answered, works alone, strays and stays", "unheeded, it may", "", "open, serving, astray"},
 		{"prompt, bound, started, answered, has shown, strays and stays", "unheeded", "", "open, serving, astray"},
 		{"prompt, bound, started, answered, works alone, strays and stays, prompt, is set back", "unheeded of before", "", "open, serving, turn running"},
