@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
@@ -254,4 +255,112 @@ func TestStray_OfAnAgentThatMayWriteAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Such an agent loses the session nevertheless where it takes no notice of the cancel: it would go on in the wrong mode for ever.
+func TestStray_OfAnAgentThatTakesNoNotice(t *testing.T) {
+	for _, does := range []string{"a turn", "something by itself", "something by itself, later"} {
+		synctest.Test(t, func(t *testing.T) {
+			turn := does == "a turn"
+			a, tc, _, back := strays(t, `{}`, turn)
+			if does == "something by itself" {
+				back.to.send(worksByItself)
+			}
+			refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+			if strings.HasSuffix(does, "later") {
+				tc.shows()
+				if len(a.shared) > 0 {
+					t.Error("it is told to end what it does not do")
+				}
+				back.to.send(worksByItself)
+			}
+			a.nextOf(t, "session/cancel")
+			if turn {
+				if _, m := tc.until(acp.IntID(int64(tc.lastID))); m.Err() == nil || !strings.Contains(m.Err().Message, "readonly cannot be kept: agent fake refuses plan: not now") {
+					t.Errorf("the turn ends with %s", m.Frame())
+				}
+			} else {
+				for m := tc.next(); !strings.Contains(string(m.Frame()), `"status":"failed"`); m = tc.next() {
+				}
+			}
+			id := tc.request("session/prompt", prompt("n", "z"))
+			opened := a.nextOf(t, "session/new")
+			if opened.to == back.to {
+				t.Error("the session is opened beside what the agent goes on with")
+			}
+			a.answer(opened, `{"sessionId":"n2",`+writeAndPlan+`}`)
+			takesAll(a.nextOf(t, "session/set_mode"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Errorf("%s", res.Frame())
+			}
+		})
+	}
+}
+
+// It keeps what it does by itself where a client has allowed that meanwhile, or has set it back.
+func TestStray_OfAnAgentThatMayGoOn(t *testing.T) {
+	for _, mode := range []string{"plan", "write"} {
+		synctest.Test(t, func(t *testing.T) {
+			a, tc, _, back := strays(t, `{}`, false)
+			back.to.send(worksByItself)
+			refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+			a.nextOf(t, "session/cancel")
+			id := tc.request("session/set_mode", `{"sessionId":"n","modeId":"`+mode+`"}`)
+			takesAll(a.nextOf(t, "session/set_mode"))
+			tc.until(id)
+			time.Sleep(time.Hour) // of the test's own time
+			tc.shows()
+			id = tc.request("session/prompt", prompt("n", "z"))
+			m := a.nextOf(t, "session/prompt")
+			if m.to != back.to {
+				t.Error("the session is opened anew")
+			}
+			a.answer(m, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+		})
+	}
+}
+
+// An agent that offers its modes no more by then is not set back by that there is nothing to set it to.
+func TestStray_OfAnAgentThatOffersNoModesAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := func(mode string) string {
+			return `"configOptions":[{"id":"mode","name":"Mode","category":"mode","type":"select","currentValue":"` + mode + `","options":[{"value":"write","name":"Write"},{"value":"plan","name":"Plan"}]}]`
+		}
+		a := &fakeAgent{id: "fake", info: takesPermission, caps: `{}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+in("plan")+`}`)
+		tc.until(id)
+		tc.callErr("session/set_config_option", `{"sessionId":"n","configId":"mode","value":"write"}`)
+		late := a.nextOf(t, "session/set_config_option")
+		tc.call("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+		a.answer(late, `{`+in("write")+`}`)
+		back := a.nextOf(t, "session/set_config_option")
+		refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+		tc.shows()
+		back.to.update("n", `{"sessionUpdate":"config_option_update","configOptions":[`+optionModel+`]}`)
+		synctest.Wait()
+		id = tc.request("session/prompt", prompt("n", "z"))
+		synctest.Wait()
+		if len(a.shared) > 0 {
+			m := <-a.shared
+			t.Fatalf("the agent is sent %s", m.m.Frame())
+		}
+		_, res := tc.until(id)
+		notHeld(t, &res, "agent fake offers no modes now")
+		back.to.update("n", `{"sessionUpdate":"config_option_update",`+in("write")+`}`)
+		synctest.Wait()
+		id = tc.request("session/prompt", prompt("n", "z"))
+		again := a.nextOf(t, "session/set_config_option")
+		if given(again, "value") != `"plan"` {
+			t.Errorf("the agent is sent %s", again.m.Frame())
+		}
+		a.answer(again, `{`+in("plan")+`}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	})
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -29,13 +30,26 @@ func (m *machine) cancel() {
 		m.do(effect{do: tellCancel, link: m.link})
 		m.do(effect{do: answerPeople, link: m.link})
 	case t == nil && m.hosting == serving && m.busyAlone():
-		m.do(effect{do: tellCancel, link: m.link})
-		m.do(effect{do: answerPeople, link: m.link})
+		m.cancelAlone()
 	}
 }
 
+// cancelAlone has the agent end what it does without a prompt.
+func (m *machine) cancelAlone() {
+	m.do(effect{do: tellCancel, link: m.link})
+	m.do(effect{do: answerPeople, link: m.link})
+}
+
+// worksAstray reports whether the agent has begun something by itself in the wrong mode, and was not told to end it.
+func (m *machine) worksAstray() bool {
+	return m.astray && m.watch == nil && (m.turn == nil || m.turn.phase == waiting) && m.hasOpen()
+}
+
+// hasOpen reports whether something of the agent's is open that it does.
+func (m *machine) hasOpen() bool { return m.asks > 0 || m.calls > 0 || m.alone }
+
 // busyAlone reports whether the agent does something without a prompt.
-func (m *machine) busyAlone() bool { return m.asks > 0 || m.calls > 0 || m.alone || m.working }
+func (m *machine) busyAlone() bool { return m.hasOpen() || m.working }
 
 // cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
 func (m *machine) cancelNamed(names []string) {
@@ -81,7 +95,8 @@ func (m *machine) withdraw(t *turn) {
 
 // stray is what follows where the agent is not in the mode that holds the session to what it may do, and is not to be set to it now. What
 // it does there ends, and its process gets no more sessions: the next one opens the session, and is set to it before it gets a prompt. An
-// agent that cannot open it again would forget all: it keeps it, and is set to its mode before it gets the next prompt.
+// agent that cannot open it again would forget all: it keeps it, and is set to its mode before it gets the next prompt. It keeps it no
+// longer if it goes on with what it does there.
 func (m *machine) stray(e event) {
 	t := m.turn
 	if e.stays {
@@ -95,6 +110,7 @@ func (m *machine) stray(e event) {
 		case t.phase == waiting: // for that
 			m.end(t, nil, e.err)
 		}
+		m.watchStray()
 		m.proceed()
 		return
 	}
@@ -107,5 +123,34 @@ func (m *machine) stray(e event) {
 	m.do(effect{do: failCalls, reason: "the agent is not in the mode that it must be in"})
 	m.do(effect{do: retireProcess, link: m.link}) // it may not close the session, and goes on with what it does
 	m.release()
+	m.proceed()
+}
+
+// watchStray bounds what an agent goes on with in the wrong mode, that was told to end it.
+func (m *machine) watchStray() {
+	if m.watch == nil && (m.turn != nil && m.turn.phase >= running || m.busyAlone()) {
+		m.watch = new(straying)
+		m.do(effect{do: watchStray, watch: m.watch})
+	}
+}
+
+// unheeded is what follows where the bound has passed. What an agent has shown since is no proof that it goes on: it may be how it ended.
+func (m *machine) unheeded(still bool) {
+	m.watch = nil
+	if t := m.turn; m.life == open && (t != nil && t.phase >= running || still && m.hasOpen()) {
+		m.endUnheeded(nil)
+	}
+}
+
+// endUnheeded is the end of what an agent does that takes no notice of a cancel. A turn that it was not given is for another process.
+func (m *machine) endUnheeded(err error) {
+	m.do(effect{do: failCalls, reason: "the agent did not end it when it was cancelled"})
+	if t := m.turn; t != nil && t.phase >= running {
+		m.end(t, nil, cmp.Or(err, t.strayed))
+	}
+	m.do(effect{do: retireProcess, link: m.link}) // it may be deaf to others, too
+	if m.life == open {
+		m.release()
+	}
 	m.proceed()
 }

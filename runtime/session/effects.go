@@ -13,7 +13,7 @@ import (
 )
 
 // stopBound is how long a cancelled turn may take to end before its session is
-// stopped all the same.
+// stopped all the same, or given up by an agent that is not in the mode that it must be in.
 const stopBound = 5 * time.Second
 
 // waiter is a request of a client that needs the session's process.
@@ -51,6 +51,7 @@ const (
 	runRequest                  // the request goes to the process
 	refuseRequest               // the request gets the error
 	watchStop                   // overdue comes if the turn takes too long to end
+	watchStray                  // unheeded comes when the agent should have ended what it does
 	reachGoal                   // what follows from the goal outside the machine
 	tellStopped                 // who asked for the stop is told
 	reopen                      // the record is open again
@@ -76,6 +77,7 @@ type effect struct {
 	already bool // tellStopped
 	reason  string
 	pause   *pause
+	watch   *straying
 }
 
 // after is what an event leaves to be done when the lock is free: first the log is
@@ -218,6 +220,8 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 		x.then(func() { eff.req.fail(eff.err) })
 	case watchStop:
 		awake.AfterFunc(stopBound, func() { s.handle(event{kind: overdue, turn: eff.turn}) })
+	case watchStray:
+		awake.AfterFunc(stopBound, func() { s.unheeded(eff.watch) })
 	case reachGoal:
 		s.awaitToolsLocked(x)
 		s.reachGoalLocked(eff, x)

@@ -39,6 +39,9 @@ func (s *Session) carryLateLocked() {
 	s.set.o.Tasks.Go(func() {
 		defer s.EndChoosing()
 		missing, err := s.carry(s.set.o.Life, l, list, true)
+		if all && err == nil {
+			err = s.modeless(l)
+		}
 		astray := err != nil && endedAt(l.p) == nil && s.set.o.Life.Err() == nil
 		if astray {
 			missing = append(missing, Unsupported{permissionMode, reasonOf(err)})
@@ -76,6 +79,21 @@ func (s *Session) lateLocked(l *link) (list, rest []choice) {
 	return list, rest
 }
 
+// modeless says why there was nothing to set an agent to that holds the session to reading: it may offer its modes no more. It is nil where
+// there was something.
+func (s *Session) modeless(l *link) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.permissionMode() != "readonly" || s.rec.chosenMode() != "" || len(l.heldLocked()) > 0 {
+		return nil
+	}
+	reason := " offers no mode for it now"
+	if len(s.rec.modes()) == 0 {
+		reason = " offers no modes now"
+	}
+	return unheld("readonly", "agent "+l.p.Agent().Info().ID+reason)
+}
+
 // countsLocked reports whether the agent is to be set to a choice: it is chosen, or it is the mode that holds the session to its permissionMode
 // and no other one is chosen.
 func (l *link) countsLocked(c choice) bool {
@@ -97,6 +115,36 @@ func (l *link) heldLocked() []choice {
 		return []choice{{method: acp.MethodSessionSetMode, id: holds[0], value: rawjson.AppendQuoted(nil, holds[0])}}
 	}
 	return nil
+}
+
+// unheeded is handle for the event of that name.
+func (s *Session) unheeded(w *straying) {
+	s.Log() // is opened without the lock
+	s.mu.Lock()
+	s.handleLocked(event{kind: unheeded, watch: w, still: s.m.link != nil && s.m.link.astrayLocked()})
+}
+
+// astrayLocked reports whether the agent is not known to be in the mode in which it must be for a session that must only read: nobody has
+// set it back, or chosen that it may do more.
+func (l *link) astrayLocked() bool {
+	rec := &l.s.rec
+	if rec.permissionMode() != "readonly" {
+		return false
+	}
+	must := rec.holds(l, l.p.Agent().Info(), "readonly")
+	if chosen := rec.chosenMode(); chosen != "" {
+		must = [2]string{chosen, chosen}
+	}
+	known := false
+	for i, is := range rec.inModes() {
+		if is != "" && must[i] != "" {
+			if is != must[i] {
+				return true
+			}
+			known = true
+		}
+	}
+	return !known
 }
 
 // ChoseLate is Chose for an answer that has come behind its time limit.

@@ -74,6 +74,10 @@ import (
 //	          cancelling, or over if it waits;
 //	          the next prompt waits until the
 //	          agent is set back
+//	works     the agent is told to end what it  -                -
+//	          does in the wrong mode
+//	unheeded  turn over, releasing; releasing,  -                -
+//	          if the agent works by itself
 //	setBack   turn and requests go on           -                -
 //	changed   releasing, and started anew with  request refused  request refused
 //	          the settings of a load; request
@@ -148,6 +152,8 @@ const (
 	idle
 	strayed
 	setBack
+	works
+	unheeded
 	changed
 	paused
 	resumed
@@ -174,10 +180,15 @@ type event struct {
 	names   []string     // cancelled: the prompts that it is for alone; nil for all that goes on
 	now     bool         // cancelled: the running turn only; idle: whatever goes on in the background
 	stays   bool         // strayed: the agent cannot open the session again
+	watch   *straying    // unheeded
+	still   bool         // unheeded: nobody has set the agent back, or allowed what it does
 }
 
 // copying is a copy of a session that is being made.
 type copying struct{ _ byte } // each has an address of its own
+
+// straying is what an agent goes on with in the wrong mode.
+type straying struct{ _ byte } // as copying
 
 // pause is what is done while no process has the session open.
 type pause struct {
@@ -218,6 +229,7 @@ type machine struct {
 	working bool       // the agent has shown something since the last turn, or cancel
 	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is
 	setting bool       // astray: it is being set to that
+	watch   *straying  // astray: unheeded comes for it
 	effects []effect   // of the event in hand
 }
 
@@ -277,13 +289,7 @@ func (m *machine) on(e event) []effect {
 		m.stop(e)
 	case overdue:
 		if t := m.turn; t != nil && e.turn == t && (m.life == stopping || t.phase == cancelling && m.hosting == serving) {
-			m.do(effect{do: failCalls, reason: "the agent did not end it when it was cancelled"})
-			m.end(t, nil, e.err)
-			m.do(effect{do: retireProcess, link: m.link}) // it may be deaf to others, too
-			if m.life == open {
-				m.release()
-			}
-			m.proceed()
+			m.endUnheeded(e.err)
 		}
 	case released:
 		if m.hosting == releasing && m.link == e.link {
@@ -305,8 +311,17 @@ func (m *machine) on(e event) []effect {
 		}
 	case setBack:
 		if m.link == e.link && m.hosting == serving {
-			m.astray, m.setting = false, false
+			m.astray, m.setting, m.watch = false, false, nil
 			m.proceed()
+		}
+	case works:
+		if m.life == open && m.worksAstray() {
+			m.cancelAlone()
+			m.watchStray()
+		}
+	case unheeded:
+		if m.watch == e.watch {
+			m.unheeded(e.still)
 		}
 	case changed:
 		if m.refusal() == nil && m.hosting == serving && !m.busy() {
@@ -609,12 +624,14 @@ func (m *machine) unlink(reason string) {
 }
 
 // left notes that no process works for the session any more.
-func (m *machine) left() { m.link, m.alone, m.astray, m.setting = nil, false, false, false }
+func (m *machine) left() {
+	m.link, m.alone, m.astray, m.setting, m.watch = nil, false, false, false, nil
+}
 
 // release has the agent close its side of the session, or delete it: a dormant one
 // at a process that is looked for.
 func (m *machine) release() {
-	m.hosting, m.astray, m.setting = releasing, false, false
+	m.hosting, m.astray, m.setting, m.watch = releasing, false, false, nil
 	goal := closed
 	if m.life == stopping {
 		goal = m.goal

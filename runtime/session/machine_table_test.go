@@ -15,7 +15,7 @@ import (
 // actionNames are the actions as the table below names them, in the order of their values.
 var actionNames = []string{
 	"record", "give", "take back", "tell cancel", "tell withdrawn", "end", "join", "answer people", "answer all", "fail calls", "note loss",
-	"start", "give up start", "retire process", "set to mode", "release", "run", "refuse", "watch stop", "goal", "stopped", "reopen", "idle told", "released told", "end host work", "run pause", "refuse pause",
+	"start", "give up start", "retire process", "set to mode", "release", "run", "refuse", "watch stop", "watch stray", "goal", "stopped", "reopen", "idle told", "released told", "end host work", "run pause", "refuse pause",
 }
 
 // said is an effect as the table names it.
@@ -105,6 +105,9 @@ var more = map[string]func(w *world){
 	"has shown":           func(w *world) { w.m.working = true },
 	"idle at any rate":    func(w *world) { w.on(event{kind: idle, now: true, by: "user"}) },
 	"a former one strays": func(w *world) { w.on(event{kind: strayed, link: &link{}, err: errors.New("refused")}) },
+	"unheeded, it may":    func(w *world) { w.on(event{kind: unheeded, watch: w.m.watch}) },
+	"unheeded of before":  func(w *world) { w.on(event{kind: unheeded, watch: new(straying), still: true}) },
+	"works":               func(w *world) { w.on(event{kind: works}) },
 	"cancel the turn":     func(w *world) { w.on(event{kind: cancelled, now: true}) },
 	"terminate by Ada": func(w *world) {
 		w.stops++
@@ -224,8 +227,24 @@ func TestMachine_WhatFollows(t *testing.T) {
 		{"prompt, bound, started, answered, calls", "strays", "tell cancel, fail calls: the agent is not in the mode that it must be in, retire process, answer all, release closed, idle told", "open, releasing"},
 		{"prompt, bound, started, prompt", "strays", "tell cancel, end: refused, fail calls: the agent is not in the mode that it must be in, retire process, answer all, release closed", "open, releasing, turn waiting"},
 		{"prompt, bound, started, answered", "strays and stays", "idle told", "open, serving, astray"},
-		{"prompt, bound, started, answered, calls", "strays and stays", "tell cancel, answer people, idle told", "open, serving, astray"},
-		{"prompt, bound, started, prompt", "strays and stays", "tell cancel, answer people", "open, serving, astray, turn cancelling, 1 queued"},
+		{"prompt, bound, started, answered, calls", "strays and stays", "tell cancel, answer people, watch stray, idle told", "open, serving, astray"},
+		{"prompt, bound, started, prompt", "strays and stays", "tell cancel, answer people, watch stray", "open, serving, astray, turn cancelling, 1 queued"},
+		{"prompt, bound, started, prompt, strays and stays", "unheeded", "fail calls: the agent did not end it when it was cancelled, end: refused, retire process, answer all, release closed", "open, releasing, turn waiting"},
+		{"prompt, bound, started, cancel", "strays and stays", "watch stray", "open, serving, astray, turn cancelling"},
+		{"prompt, bound, started, cancel, strays and stays", "unheeded", "fail calls: the agent did not end it when it was cancelled, end as cancelled, retire process, answer all, release closed, idle told", "open, releasing"},
+		{"prompt, bound, started, strays and stays, close", "unheeded", "", "stopping to be closed, serving, astray, turn cancelling"},
+		{"prompt, bound, started, strays and stays, close", "overdue", "fail calls: the agent did not end it when it was cancelled, end: refused, retire process, answer all, release closed, idle told", "stopping to be closed, releasing"},
+		{"prompt, bound, started, strays and stays, answered", "unheeded", "", "open, serving, astray"},
+		{"prompt, bound, started, strays and stays, answered, calls", "unheeded", "fail calls: the agent did not end it when it was cancelled, retire process, answer all, release closed, idle told", "open, releasing"},
+		{"prompt, bound, started, answered, works alone, strays and stays, prompt", "unheeded", "fail calls: the agent did not end it when it was cancelled, retire process, answer all, release closed", "open, releasing, turn waiting"},
+		{"prompt, bound, started, answered, strays and stays, calls", "works", "tell cancel, answer people, watch stray", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, prompt, calls", "works", "tell cancel, answer people, watch stray", "open, serving, astray, turn waiting"},
+		{"prompt, bound, started, answered, calls, strays and stays", "works", "", "open, serving, astray"},
+		{"prompt, bound, started, answered, strays and stays, has shown", "works", "", "open, serving, astray"},
+		{"prompt, bound, started, strays and stays, calls", "works", "", "open, serving, astray, turn cancelling"},
+		{"prompt, bound, started, answered, works alone, strays and stays", "unheeded, it may", "", "open, serving, astray"},
+		{"prompt, bound, started, answered, has shown, strays and stays", "unheeded", "", "open, serving, astray"},
+		{"prompt, bound, started, answered, works alone, strays and stays, prompt, is set back", "unheeded of before", "", "open, serving, turn running"},
 		{"prompt, bound, started, strays and stays", "answered", "end: refused, idle told", "open, serving, astray"},
 		{"prompt, bound, started, cancel, strays and stays", "answered", "end, idle told", "open, serving, astray"},
 		{"prompt, bound, started, answered, strays and stays", "prompt", "set to mode", "open, serving, astray, turn waiting"},

@@ -144,6 +144,9 @@ var moves = []struct {
 	}},
 	{"is set back", func(w *world) bool { return w.setTo(setBack) }},
 	{"is not set back", func(w *world) bool { return w.setTo(strayed) }},
+	{"unheeded", func(w *world) bool {
+		return w.m.watch != nil && w.on(event{kind: unheeded, watch: w.m.watch, still: true})
+	}},
 	{"change", func(w *world) bool {
 		r := &waiter{}
 		w.waiters = append(w.waiters, r)
@@ -330,6 +333,10 @@ func missing(e effect) string {
 		if e.link == nil {
 			return "nobody can be told"
 		}
+	case watchStray:
+		if e.watch == nil {
+			return "nothing is watched"
+		}
 	case startProcess:
 		if e.turn == nil && e.req == nil {
 			return "a process is started for nobody"
@@ -393,6 +400,10 @@ func (m *machine) check() error {
 		return errors.New("a turn waits for a process that nobody starts")
 	case m.astray && m.hosting != serving || m.setting && !m.astray:
 		return errors.New("an agent is set to a mode in which it is, or that is none")
+	case m.watch != nil && !m.astray:
+		return errors.New("an agent is watched that is in its mode")
+	case m.astray && m.watch == nil && m.life == open && m.turn != nil && m.turn.phase >= running:
+		return errors.New("nothing bounds what an agent does in the wrong mode")
 	case len(m.waiters) > 0 && (!m.setting || m.turn == nil) && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
@@ -479,7 +490,7 @@ func (w *world) key() string {
 			waits = 2
 		}
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, m.astray, m.setting, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, m.astray, m.setting, m.watch != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

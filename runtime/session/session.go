@@ -408,7 +408,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		s.carryLateLocked()
 	}
 	s.append(kind, journal.Everyone, m)
-	s.mu.Unlock()
+	s.shownLeaving()
 	return true
 }
 
@@ -433,13 +433,15 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 	switch {
 	case m.Method() == acp.MethodWorking:
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.m.link == l {
-			s.m.alone = rawjson.MemberBool(m.Params(), "working")
-			defer s.announceLocked()
-			return s.noteAloneLocked()
+		if s.m.link != l {
+			s.mu.Unlock()
+			return false
 		}
-		return false
+		s.m.alone = rawjson.MemberBool(m.Params(), "working")
+		noted := s.noteAloneLocked()
+		s.announceLocked()
+		s.shownLeaving()
+		return noted
 	case m.Method() == acp.MethodMCPServers:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -463,6 +465,15 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 	}
 	s.append(journal.Notice, journal.Everyone, m)
 	return true
+}
+
+// shownLeaving lets go of mu behind what the agent has shown: in the wrong mode it is told to end what it does.
+func (s *Session) shownLeaving() {
+	if s.m.worksAstray() && s.m.link.astrayLocked() {
+		s.handleLocked(event{kind: works})
+		return
+	}
+	s.mu.Unlock()
 }
 
 // noteAloneLocked writes down whether the agent works though nobody has prompted it, for
