@@ -14,6 +14,9 @@ import (
 // FolderVar names the folder in which a run of all tests has built them, without the race detector.
 const FolderVar = "SANDBOX_AGENT_TEST_PROGRAMS"
 
+// Folder is the one in the cache of agents in which runs have what they have built.
+const Folder = "programs"
+
 // The programs that tests start.
 const (
 	Gateway = "sandbox-agent"

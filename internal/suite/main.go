@@ -291,7 +291,7 @@ func programsFolder(cache string) (string, error) {
 	}
 	hash := fnv.New64a()
 	hash.Write([]byte(here))
-	return filepath.Join(cache, "programs", strconv.FormatUint(hash.Sum64(), 36)), nil
+	return filepath.Join(cache, programs.Folder, strconv.FormatUint(hash.Sum64(), 36)), nil
 }
 
 // forgetPrograms removes what was built of copies of the repository that nobody has tested for a week, and notes that the one with

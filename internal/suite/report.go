@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
 // startsVar names the file in which the programs of a run note the starts of processes.
@@ -247,7 +248,7 @@ func (s *started) dearest(n int) []string {
 }
 
 // readStarts sums up the file that tests wrote: two lines for each process, when it
-// starts and when it has ended. What lies in the cache of agents is an agent.
+// starts and when it has ended. What lies in the cache of agents is an agent, but for the gateway and the hub.
 func readStarts(file string) (*started, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -283,7 +284,7 @@ func readStarts(file string) (*started, error) {
 				}
 			}
 		}
-		if below == "" {
+		if below == "" || strings.HasPrefix(below, programs.Folder+string(filepath.Separator)) {
 			continue
 		}
 		took, starts := time.Duration(milliseconds)*time.Millisecond, 0

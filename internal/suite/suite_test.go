@@ -148,7 +148,7 @@ func TestReadStarts_WhereverTheCacheIs(t *testing.T) {
 	codex, amp := cache+"/npm/codex/bin/codex\t", "node\t"+cache+"/npm/sourcegraph/main.js\tTestLive_Shared\n"
 	lines := "start\t" + codex + "app-server\tTestReal_Turnscodex\nstart\t" + link + "/npm/gemini/x\t--acp\t\nstart\t" + amp +
 		"start\t" + codex + "--version\t\nend\t1200\t" + codex + "app-server\tTestReal_Turnscodex\n" +
-		"start\t/home/claude/bin/claude\t-p\tTestContract\nend\t3100\t" + amp
+		"start\t" + cache + "/programs/x/sandbox-agent\tmock\t\nstart\t/home/claude/bin/claude\t-p\tTestContract\nend\t3100\t" + amp
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
