@@ -625,8 +625,20 @@ func (h *Hub) changeAtNode(s *store.Session, w http.ResponseWriter, r *http.Requ
 			went = ""
 		}
 	}
-	if o := h.o.Store.Owner(store.LineOf(s.Info)); deleted && known && (o == nil || o.Deleted != nil) {
-		went = "" // it is deleted everywhere
+	if deleted && known && went != "" {
+		everywhere := func() bool {
+			o := h.o.Store.Owner(store.LineOf(s.Info))
+			return o == nil || o.Deleted != nil
+		}
+		ctx, done := h.during(r, c)
+		err := h.until(ctx, relay.HearFor, everywhere) // a move that goes on notes it behind its other steps
+		done()
+		if err != nil {
+			return err
+		}
+		if everywhere() {
+			went = ""
+		}
 	}
 	if failed != nil {
 		return failed
