@@ -587,7 +587,7 @@ var slowOwner = regexp.MustCompile(`"Session queue owner failed to start for ses
 // acpx, a client from npm that starts agents as editors do.
 func TestEditor_Acpx(t *testing.T) {
 	t.Parallel()
-	cli := agentcache.NPM(t, "acpx/dist/cli.js", "acpx@0.19.1")
+	cli, node := agentcache.NPM(t, "acpx/dist/cli.js", "acpx@0.19.1"), agentcache.Node(t)
 	bin, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -605,7 +605,7 @@ func TestEditor_Acpx(t *testing.T) {
 				defer cancel()
 				agent := bin + " acp --agent mock --log-level warn " + flags
 				for {
-					cmd := exec.CommandContext(ctx, "node", append([]string{cli, "--agent", agent, "--cwd", cwd, "--format", "json", "--approve-all"}, args...)...)
+					cmd := exec.CommandContext(ctx, node, append([]string{cli, "--agent", agent, "--cwd", cwd, "--format", "json", "--approve-all"}, args...)...)
 					cmd.Env = append(os.Environ(), "HOME="+home, markName+"="+mark)
 					out, err := cmd.CombinedOutput()
 					if err != nil && strings.Contains(string(out), `"QUEUE_OWNER_CLOSED"`) && strings.Contains(string(out), `"retryable":true`) {

@@ -499,11 +499,9 @@ func TestAttach_NobodyReadsItsOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := startGateway(t)
-	id := g.program(true, "echo ready; while echo again; do read x; done")
+	id := g.program(true, "echo ready; while echo again; do sleep 0.1; done")
 	s := newTTY(t, exec.Command("sh", "-c", `"$0" process attach "$1" --endpoint "$2" | head -n 2; echo over; read x`, bin, id, g.url))
-	s.await("again")
-	s.keys("\r") // it is told more
-	s.await("over")
+	s.await("over") // it is told more
 	if !s.canonical() {
 		t.Error("the terminal is not as it was")
 	}

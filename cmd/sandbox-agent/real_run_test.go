@@ -177,7 +177,7 @@ func (r *realRun) play(topic string, names ...string) {
 	readScenarios(r.t)
 	r.g.start()
 	only := os.Getenv("SANDBOX_AGENT_TEST_SCENARIO")
-	cmd := exec.CommandContext(r.t.Context(), "node", "run.mjs", topic, r.id) // it ends a scenario in which nothing comes
+	cmd := exec.CommandContext(r.t.Context(), agentcache.Node(r.t), "run.mjs", topic, r.id) // it ends a scenario in which nothing comes
 	cmd.Dir = scenarioFolder
 	cmd.Env = append(os.Environ(), r.base...)
 	cmd.Env = append(cmd.Env, "GATEWAY="+r.g.url, "CONTROL="+r.control.URL, "WORK="+r.dir, "DATA="+r.g.dir, "PROGRAM="+r.program, "ONLY="+only)

@@ -57,7 +57,7 @@ func archive(o options, p platform, staged string) error {
 // user, and no time but the first that such an archive knows.
 func writeTarGz(name string, all []member) error {
 	return writeArchive(name, func(to io.Writer) error {
-		packed, err := gzip.NewWriterLevel(to, gzip.BestCompression)
+		packed, err := gzip.NewWriterLevel(to, gzip.DefaultCompression)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func writeTarGz(name string, all []member) error {
 func writeZip(name string, all []member) error {
 	return writeArchive(name, func(to io.Writer) error {
 		w := zip.NewWriter(to)
-		w.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return flate.NewWriter(to, flate.BestCompression) })
+		w.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return flate.NewWriter(to, flate.DefaultCompression) })
 		for _, m := range all {
 			header := &zip.FileHeader{Name: m.name, Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
 			header.SetMode(m.perm())
