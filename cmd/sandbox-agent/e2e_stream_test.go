@@ -8,16 +8,23 @@ import (
 	"syscall"
 	"testing"
 
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/reliability/figure"
 )
 
 // burst is the number of updates in one turn of the streaming tests.
 func burst() int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 5_000
+	case agentcache.IsLong():
+		return flood
 	}
-	return 100_000
+	return 40_000
 }
+
+// flood is the number of updates that is more than a connection which nobody reads holds.
+const flood = 100_000
 
 // bytesPerUpdate is about what one update of `stream` takes on the wire; the
 // places of cuts are spread over it.
@@ -251,8 +258,8 @@ func TestStream_StalledReaderDisturbsNobody(t *testing.T) {
 			idle := connect(t, g, inline, options{noStream: true})
 			idle.attach("session/resume", s, nil)
 			idle.rawStream("")
-			turn := c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", burst())))
-			c.awaitChunks(s, 0, burst())
+			turn := c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", flood)))
+			c.awaitChunks(s, 0, flood)
 			if r, err := c.wait(turn); err != nil || stopReason(t, r) != "end_turn" {
 				t.Fatalf("the turn ended with %s, %v", r, err)
 			}
@@ -283,7 +290,7 @@ func killInAStream(t *testing.T, kind dialect) {
 	c := connect(t, g, kind, options{eventIDs: true})
 	s := c.newSession()
 	c.prompt(s, "hello")
-	turn := c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", 20*burst())))
+	turn := c.start("session/prompt", promptParams(s, fmt.Sprintf("stream %d", 20*flood)))
 	n := &counter{session: s, pos: c.mark()}
 	c.until(func() bool {
 		n.count(c, c.inbox)
