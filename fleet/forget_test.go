@@ -13,6 +13,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -31,19 +32,8 @@ func (h *hub) kept() (out []string) {
 // keeps returns when a hub knows certain nodes and sessions, and nothing else.
 func (h *hub) keeps(want ...string) {
 	h.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for {
-		diff := cmp.Diff(want, h.kept())
-		if diff == "" {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			h.t.Fatalf("not within %v what it is to know, -want +got:\n%s", patience, diff)
-		}
+	if !patient.Until(patience, func() bool { return slices.Equal(want, h.kept()) }) {
+		h.t.Fatalf("not within %v what it is to know, -want +got:\n%s", patience, cmp.Diff(want, h.kept()))
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/join"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 func TestMain(m *testing.M) {
@@ -242,15 +243,8 @@ func (h *hub) awaitState(name, state string) {
 // await returns when ok does; nobody announces what it looks for.
 func (h *hub) await(what string, ok func() bool) {
 	h.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			h.t.Fatalf("%s: not within %v", what, patience)
-		}
+	if !patient.Until(patience, ok) {
+		h.t.Fatalf("%s: not within %v", what, patience)
 	}
 }
 

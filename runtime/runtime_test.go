@@ -15,6 +15,7 @@ import (
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 func TestPrompt_UpdatesPrecedeTheResponseAndIDsKeepTheirType(t *testing.T) {
@@ -166,14 +167,13 @@ func TestPermission_WaitsForSomebodyAndFirstAnswerWins(t *testing.T) {
 // waitFor waits until the session looks as wanted.
 func waitFor(t *testing.T, r *Runtime, id string, ok func(SessionInfo) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
-		i, err := r.Session(id)
-		if err == nil && ok(i) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("session is %+v, %v", i, err)
-		}
+	var i SessionInfo
+	var err error
+	if !patient.Until(wait, func() bool {
+		i, err = r.Session(id)
+		return err == nil && ok(i)
+	}) {
+		t.Fatalf("session is %+v, %v", i, err)
 	}
 }
 

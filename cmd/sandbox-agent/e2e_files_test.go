@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/internal/agentcache"
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
@@ -233,14 +234,8 @@ func entries(t *testing.T, dir string) []string {
 // until waits for a state of the file system, which nobody announces.
 func (g *gateway) until(what string, ok func() bool) {
 	g.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(patience); !ok(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			g.t.Fatalf("waited in vain until %s", what)
-		}
+	if !patient.Until(patience, ok) {
+		g.t.Fatalf("waited in vain until %s", what)
 	}
 }
 

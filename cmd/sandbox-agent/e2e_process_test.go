@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 // ladder bounds the end of an agent that has to be killed, and of a gateway
@@ -54,21 +56,14 @@ func occupy(c *client, session, state string) {
 // awaitState waits until the gateway says that the session is in a state.
 func (c *client) awaitState(session, want string) {
 	c.t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var info struct {
-			State string `json:"state"`
-		}
-		if c.g.get("/v2/sessions/"+session, &info); info.State == want {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			c.t.Fatalf("the session is %s, want %s", info.State, want)
-		}
+	var info struct {
+		State string `json:"state"`
+	}
+	if !patient.Until(patience, func() bool {
+		c.g.get("/v2/sessions/"+session, &info)
+		return info.State == want
+	}) {
+		c.t.Fatalf("the session is %s, want %s", info.State, want)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
@@ -421,18 +422,10 @@ func (g *gateway) awaitNoProcess(prefix string) {
 // await calls list until it returns nothing. The processes are
 // not children of the test, so nobody tells when they end.
 func (g *gateway) await(list func() []process) []process {
-	deadline := time.After(promptly)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		left := list()
-		if len(left) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			return left
-		}
-	}
+	var left []process
+	patient.Until(promptly, func() bool {
+		left = list()
+		return len(left) == 0
+	})
+	return left
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 	"sandboxagent.dev/sandbox-agent/internal/programs"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
@@ -118,15 +119,8 @@ func (h *aHub) get(path string, v any) {
 // await returns when ok does; nobody announces what it looks for.
 func (h *aHub) await(what string, ok func() bool) {
 	h.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			h.t.Fatalf("%s: not within %v", what, patience)
-		}
+	if !patient.Until(patience, ok) {
+		h.t.Fatalf("%s: not within %v", what, patience)
 	}
 }
 

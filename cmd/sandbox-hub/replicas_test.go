@@ -12,7 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 // get reads what the hub answers at a path.
@@ -109,15 +110,8 @@ func (f *fleet) said(id string) (text string, last uint64) {
 // await returns when ok does; nobody announces what it looks for.
 func (f *fleet) await(what string, ok func() bool) {
 	f.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			f.t.Fatalf("%s: not within %v", what, patience)
-		}
+	if !patient.Until(patience, ok) {
+		f.t.Fatalf("%s: not within %v", what, patience)
 	}
 }
 

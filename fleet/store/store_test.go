@@ -17,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/killed"
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,15 +56,8 @@ func startNATS(t *testing.T) *server.Server {
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %v", what, patience)
-		}
+	if !patient.Until(patience, ok) {
+		t.Fatalf("%s: not within %v", what, patience)
 	}
 }
 
