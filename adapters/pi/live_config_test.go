@@ -120,6 +120,16 @@ func liveWishes(t *testing.T, w *world) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("the workspace has %v, %v", left, err)
 	}
+	// What an MCP server is given is nowhere but in the gateway's private files. Pi keeps there what it has translated.
+	err = filepath.WalkDir(w.temp(), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && (strings.Contains(w.Read(path), "heron") || strings.Contains(w.Read(path), "X-Key")) {
+			t.Errorf("the servers' secrets are in %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func liveAttachments(t *testing.T, w *world) {
