@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -20,6 +21,7 @@ type agent struct {
 	peer  acp.Peer
 	log   *slog.Logger
 	store *bridge.Store[record]
+	stuck time.Duration // see stuckPause
 
 	sessions *bridge.Sessions[*session]
 }
@@ -35,8 +37,8 @@ var (
 	_ acp.Authenticator = (*agent)(nil)
 )
 
-func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn) *agent {
-	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), sessions: bridge.NewSessions((*session).end)}
+func newAgent(o adapters.Options, p acp.Peer, c *bridge.Conn, stuck time.Duration) *agent {
+	a := &agent{o: o, conn: c, peer: p, log: bridge.Logger(o), store: newStore(o.StateDir), stuck: stuck, sessions: bridge.NewSessions((*session).end)}
 	runs.Sweep(filepath.Join(o.StateDir, "run"), a.log)
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/adapters"
@@ -22,12 +23,14 @@ const Verified = "0.0.1770734955-g93e689"
 const serverLoop = 1775390627
 
 // Adapter runs Amp.
-type Adapter struct{}
+type Adapter struct {
+	stuck time.Duration // see stuckPause
+}
 
 var _ adapters.Adapter = Adapter{}
 
 // New returns the adapter.
-func New() Adapter { return Adapter{} }
+func New() Adapter { return Adapter{stuck: stuckPause} }
 
 // Info describes Amp.
 func (Adapter) Info() adapters.Info {
@@ -41,14 +44,14 @@ func (Adapter) Info() adapters.Info {
 }
 
 // Open opens a connection. A process starts with each session that is set up.
-func (Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
+func (a Adapter) Open(ctx context.Context, o adapters.Options) (acp.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if o.Program.Path == "" {
 		return nil, &adapters.NotInstalledError{Agent: ID, Remedy: "install it with `sandbox-agent agents install amp`"}
 	}
-	return bridge.New(func(p acp.Peer, c *bridge.Conn) acp.Agent { return newAgent(o, p, c) }), nil
+	return bridge.New(func(p acp.Peer, c *bridge.Conn) acp.Agent { return newAgent(o, p, c, a.stuck) }), nil
 }
 
 // onServer reports whether a release runs its loop on Amp's server. Versions read

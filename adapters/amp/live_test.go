@@ -333,6 +333,7 @@ func liveEndsOfTurns(t *testing.T, w *world) {
 // liveReusedCallID: amp says nothing more behind a call whose id was used before.
 // The call is shown, the turn ends with an error, and the next one works.
 func liveReusedCallID(t *testing.T, w *world) {
+	w.Use(Adapter{stuck: time.Second}) // until it is given up amp takes a whole processor
 	c := w.OpenAlone(schema.ClientCapabilities{}, nil)
 	id := c.Fresh()
 	r, e := c.Result(c.Prompt(id, "reread "+w.Write("again.txt", "again", 0o600)))

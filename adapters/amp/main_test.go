@@ -26,7 +26,6 @@ func TestMain(m *testing.M) {
 	if IsDelegate(os.Args[0]) {
 		os.Exit(RunDelegate(os.Args[0], os.Stdin, os.Stderr))
 	}
-	stuckPause = 5 * time.Second
 	bridgetest.Main(m, "AMP_", "XDG_", "AGENT")
 }
 
@@ -53,7 +52,7 @@ func newWorld(t *testing.T) *world {
 
 func with(t *testing.T, p adapters.Program) *world {
 	t.Helper()
-	w := bridgetest.With(t, New(), p)
+	w := bridgetest.With(t, Adapter{stuck: 5 * time.Second}, p)
 	w.Env = append(w.Env, varURL+"="+w.Model.URL, varKey+"=sgamp_somebody")
 	w.Write(".config/amp/settings.json", rules, 0o600)
 	return &world{w}

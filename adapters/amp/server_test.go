@@ -41,7 +41,7 @@ func TestLive_ServerLoopRefusesAStart(t *testing.T) {
 		t.Errorf("without a key: %v", e)
 	}
 	w.Program.Version = "" // as of one that was found in PATH
-	told := newAgent(w.Options(), nil, nil).ask(t.Context())
+	told := newAgent(w.Options(), nil, nil, stuckPause).ask(t.Context())
 	if told.version != agentcache.AmpServer || strings.Join(told.modes, " ") != "low medium high ultra" || told.usual() != modeMedium {
 		t.Errorf("it tells %+v", told)
 	}

@@ -158,8 +158,8 @@ func (s *session) take(p *proc, e *event) {
 }
 
 // stuckPause is how long the program may say nothing behind a call whose id was
-// used before. Tests lower it.
-var stuckPause = 2 * time.Minute
+// used before.
+const stuckPause = 2 * time.Minute
 
 // again reports whether the model has used the id of a call again.
 func (s *session) again() bool {
@@ -178,7 +178,7 @@ func (s *session) watch(ctx context.Context, t *turn.Turn[work]) {
 	next := s.lines
 	s.mu.Unlock()
 	for {
-		late, stop := awake.After(stuckPause)
+		late, stop := awake.After(s.a.stuck)
 		select {
 		case <-next:
 			stop()

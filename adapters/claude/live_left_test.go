@@ -12,8 +12,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
 )
 
-func liveForkKeepsChoice(_ *testing.T, w *world) { w.open(noticing, nil).ForkKeepsChoice("say a word") }
-
 // liveLeftBehind: what a subagent asks that an earlier turn has left behind may be cancelled with another turn, and ends nothing then. It
 // may ask again. A cancel when nobody prompts leaves it, too.
 func liveLeftBehind(t *testing.T, w *world) {

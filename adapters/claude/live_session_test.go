@@ -73,7 +73,6 @@ func TestLive_OpenedAgain(t *testing.T) {
 		scriptedmodel.Step{scriptedmodel.Say("read")})
 	_, got = c.Turn(id, "both")
 	threeCalls(t, "live", got)
-	silent := c.New("")
 	c.Close()
 
 	asked := 0
@@ -102,11 +101,6 @@ func TestLive_OpenedAgain(t *testing.T) {
 	install := "run install -d " + filepath.Join(w.Cwd, "made")
 	if again.Turn(id, install); asked != 1 {
 		t.Errorf("asked %d times", asked)
-	}
-	// Nothing was said in it.
-	again.Must(acp.MethodSessionResume, w.load(silent))
-	if stop, got := again.Turn(silent, "say hi"); stop != schema.StopReasonEndTurn || bridgetest.Said(got) != "hi" {
-		t.Errorf("%s, %q", stop, bridgetest.Said(got))
 	}
 	fork := schema.SessionID(rawjson.MemberString(again.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: id, Cwd: w.Cwd}), "sessionId"))
 	if fork == id || fork == "" {
@@ -138,27 +132,36 @@ func TestLive_OpenedAgain(t *testing.T) {
 	if _, got := third.Turn(fork, "recall"); !strings.Contains(bridgetest.Said(got), "say one") {
 		t.Errorf("the fork remembers %q", bridgetest.Said(got))
 	}
-	w.deleted(third, id, fork, silent)
+	w.deleted(third, id, fork)
 }
 
-// TestLive_Forked has forks in which nothing is said while their origin goes on, and is deleted. They know what was said until then.
+// TestLive_Forked has forks in which nothing is said while their origin goes on, and is deleted. They know what was said until then,
+// and have the model that was chosen of it.
 func TestLive_Forked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Write(".claude/settings.json", `{"permissions":{"allow":["Read"]}}`, 0o600)
 	c := w.open(schema.ClientCapabilities{}, nil)
+	model := ""
 	fork := func(of schema.SessionID) schema.SessionID {
-		return schema.SessionID(rawjson.MemberString(c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: of, Cwd: w.Cwd}), "sessionId"))
+		t.Helper()
+		r := c.Must(acp.MethodSessionFork, &schema.ForkSessionRequest{SessionID: of, Cwd: w.Cwd})
+		c.HasModel("a fork", r, model)
+		return schema.SessionID(rawjson.MemberString(r, "sessionId"))
 	}
 	notes := w.Write("notes.txt", "the notes\n", 0o600)
 	w.Model.On(scriptedmodel.Exactly("delegate it"), scriptedmodel.Step{scriptedmodel.Call("Agent", map[string]any{
 		"description": "Look", "prompt": "read " + notes, "subagent_type": "general-purpose", "run_in_background": false,
 	})}, scriptedmodel.Step{scriptedmodel.Say("done")})
-	id := c.New("")
+	made := c.NewResult("")
+	id := schema.SessionID(rawjson.MemberString(made, "sessionId"))
 	c.Turn(id, "delegate it")
+	model = c.ChooseOther(made)
 	one := fork(id)
 	two := fork(one)
-	silent := fork(c.New(""))
+	made = c.NewResult("")
+	c.ChooseOther(made)
+	silent := fork(schema.SessionID(rawjson.MemberString(made, "sessionId")))
 	c.Turn(id, "say behind the fork")
 	c.Close()
 
@@ -166,7 +169,7 @@ func TestLive_Forked(t *testing.T) {
 	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id})
 	for _, of := range []schema.SessionID{one, two} {
 		from := c.Seen()
-		c.Must(acp.MethodSessionLoad, w.load(of))
+		c.HasModel("a fork that is opened again", c.Must(acp.MethodSessionLoad, w.load(of)), model)
 		got := c.Updates(from)
 		if heard := heard(got); heard != "delegate it" {
 			t.Errorf("the fork replays %q", heard)
@@ -179,7 +182,7 @@ func TestLive_Forked(t *testing.T) {
 			t.Errorf("the fork remembers %q, and costs %v", said, cost(got))
 		}
 	}
-	c.Must(acp.MethodSessionResume, w.load(silent))
+	c.HasModel("a fork of nothing that is opened again", c.Must(acp.MethodSessionResume, w.load(silent)), model)
 	if _, got := c.Turn(silent, "say hi"); bridgetest.Said(got) != "hi" {
 		t.Errorf("the fork of nothing says %q", bridgetest.Said(got))
 	}
@@ -250,7 +253,7 @@ func (w *world) ofATerminal(c *client, notes string) {
 }
 
 // deleted deletes sessions: first a fork, which leaves its origin there.
-func (w *world) deleted(c *client, id, fork, silent schema.SessionID) {
+func (w *world) deleted(c *client, id, fork schema.SessionID) {
 	t := w.T
 	t.Helper()
 	listed := func() []schema.SessionID {
@@ -272,22 +275,20 @@ func (w *world) deleted(c *client, id, fork, silent schema.SessionID) {
 	if _, err := files.find(string(fork), w.Cwd); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := listed(), sorted(id, fork, silent); !slices.Equal(got, want) {
+	if got, want := listed(), sorted(id, fork); !slices.Equal(got, want) {
 		t.Errorf("listed %q, want %q", got, want)
 	}
 	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: fork})
 	if _, err := files.find(string(fork), ""); err == nil {
 		t.Error("the deleted transcript is there")
 	}
-	if got, want := listed(), sorted(id, silent); !slices.Equal(got, want) {
+	if got, want := listed(), sorted(id); !slices.Equal(got, want) {
 		t.Errorf("after a deletion listed %q, want %q", got, want)
 	}
 	if _, e := c.Call(acp.MethodSessionLoad, w.load(fork)); e == nil || e.Code != acp.CodeResourceNotFound {
 		t.Errorf("loading the deleted session: %v", e)
 	}
-	for _, one := range []schema.SessionID{id, silent} {
-		c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: one})
-	}
+	c.Must(acp.MethodSessionDelete, &schema.DeleteSessionRequest{SessionID: id})
 	if left, _ := filepath.Glob(filepath.Join(w.Home, ".claude", "projects", "*", "*.jsonl")); len(left) != 1 {
 		t.Errorf("left after deletion: %v, want that of the terminal", left)
 	}

@@ -24,7 +24,6 @@ func TestLive_Shared(t *testing.T) {
 		{"PlanApproval", livePlanApproval},
 		{"Subagents", liveSubagents},
 		{"LeftBehind", liveLeftBehind},
-		{"ForkKeepsChoice", liveForkKeepsChoice},
 		{"BadKeyEndsAtTheFirstRetry", liveBadKeyEndsAtTheFirstRetry},
 		{"CallIsCut", liveCallIsCut},
 		{"SecondPromptWaits", liveSecondPromptWaits},

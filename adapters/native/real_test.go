@@ -242,8 +242,13 @@ func TestReal_Qwen(t *testing.T) {
 	w := newWorld(t)
 	agentcache.Turn(t, "qwen")
 	s := spec(t, "qwen")
-	// In a terminal of its own a command that ends quickly is now and then taken for one that a signal has ended.
-	w.write(".qwen/settings.json", `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"core":["run_shell_command","write_file","read_file","edit"],"approvalMode":"default","shell":{"enableInteractiveShell":false}}}`)
+	// It does not ask the model beside the turns, for what to remember and what the user may say next, and it does not start itself
+	// again with more memory. It does the first in TestReal_Qwen of cmd/sandbox-agent, as at its users'; Gemini CLI does the other.
+	w.write(".qwen/settings.json", `{
+	"general": {"enableAutoUpdate": false, "preventSystemSleep": false}, "privacy": {"usageStatisticsEnabled": false},
+	"memory": {"enableManagedAutoMemory": false}, "ui": {"enableFollowupSuggestions": false},
+	`+agentcache.QwenTools+`
+}`)
 	shows := w.shows("default")
 	shows[adapters.Models] = w.choosesModel
 	shows[adapters.Usage] = func(sc *adaptertest.Scene) {
@@ -256,7 +261,7 @@ func TestReal_Qwen(t *testing.T) {
 		Adapter: native.New(s),
 		Options: adapters.Options{
 			Program: adapters.Program{Path: agentcache.Node(t), Args: []string{agentcache.NPM(t, "@qwen-code/qwen-code/cli-entry.js", "@qwen-code/qwen-code@"+agentcache.Qwen)}},
-			Env:     w.env("OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL="+w.model.URL+"/v1", "OPENAI_MODEL=scripted-1"),
+			Env:     w.env("OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL="+w.model.URL+"/v1", "OPENAI_MODEL=scripted-1", "QWEN_CODE_NO_RELAUNCH=1"),
 		},
 		Elsewhere: map[string]string{"load": "TestReal_Qwen/load of cmd/sandbox-agent shows it through the gateway"},
 		Prompts:   w.prompts(),

@@ -52,7 +52,10 @@ enabled = false
 func TestReal_ClaudeACP(t *testing.T) {
 	w := newWorld(t)
 	agentcache.Turn(t, "claude")
-	w.realTwo("claude-acp", "@agentclientprotocol/claude-agent-acp/dist/index.js", "@agentclientprotocol/claude-agent-acp@"+agentcache.ClaudeACP, map[string]string{}, w.prompts(),
-		"ANTHROPIC_BASE_URL="+w.model.URL, "ANTHROPIC_API_KEY=sk-ant-not-a-key", "IS_SANDBOX=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
-		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
+	env := append([]string{
+		"ANTHROPIC_BASE_URL=" + w.model.URL, "ANTHROPIC_API_KEY=sk-ant-not-a-key", "IS_SANDBOX=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+	}, agentcache.ClaudeEnv()...)
+	w.realTwo("claude-acp", "@agentclientprotocol/claude-agent-acp/dist/index.js", "@agentclientprotocol/claude-agent-acp@"+agentcache.ClaudeACP,
+		map[string]string{}, w.prompts(), env...)
 }

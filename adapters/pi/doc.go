@@ -7,7 +7,7 @@
 // # Guarantees
 //
 // Pi asks nobody before it runs a tool. A gate does: an extension of the session's
-// own, gate.js, that asks through Pi's dialogs for every tool but those that read.
+// own, gate.mjs, that asks through Pi's dialogs for every tool but those that read.
 // A session whose gate has not answered does not start, unless its mode allows
 // everything. The gate decides nothing; what it is not told to allow it blocks.
 //

@@ -1,7 +1,6 @@
 package pi
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -11,11 +10,14 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 )
 
-//go:embed gate.js
+//go:embed gate.mjs
 var gateSource []byte
 
-// gatePlace is where the session's facts go in gateSource.
-const gatePlace = `"__SESSION__"`
+// The names of the gate, and of the session's facts, which may be secret, in the session's folder.
+const (
+	gateName  = "gate.mjs"
+	factsName = "session.json"
+)
 
 const (
 	gateStatus  = "sandbox-agent-gate" // the key by which the gate announces itself
@@ -41,14 +43,14 @@ type gateFacts struct {
 	Keys map[string]string `json:"keys"`
 }
 
-// gateFile is the extension for a session.
-func gateFile(f gateFacts) ([]byte, error) {
+// encode returns what the gate reads.
+func (f gateFacts) encode() ([]byte, error) {
 	f.Status, f.MCPStatus, f.Questions, f.Allow, f.Reads = gateStatus, gateServers, gateAsked, gateAllow, reading
 	b, err := schema.Encode(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode what the gate must know: %w", err)
 	}
-	return bytes.Replace(gateSource, []byte(gatePlace), b, 1), nil
+	return b, nil
 }
 
 // announcement is what the gate says when it is in place, at first and for each conversation

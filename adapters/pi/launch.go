@@ -152,7 +152,10 @@ func (l *launch) flag(name, flag string, raw json.RawMessage) {
 // user's configuration: what the user adds to the system prompt stays, and Pi
 // would leave it out.
 func (l *launch) write(dir, config string, facts gateFacts) ([]string, error) {
-	gate, err := gateFile(facts)
+	known, err := facts.encode()
+	if err == nil {
+		err = bridge.WritePrivate(filepath.Join(dir, factsName), known)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +167,7 @@ func (l *launch) write(dir, config string, facts gateFacts) ([]string, error) {
 		}
 		args = append(args, flag, path)
 	}
-	put("--extension", "gate.js", gate)
+	put("--extension", gateName, gateSource)
 	if l.instead != nil {
 		put("--system-prompt", "system.md", []byte(*l.instead))
 	}

@@ -3,6 +3,7 @@ package pi
 import (
 	"cmp"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"sandboxagent.dev/sandbox-agent/acp/schema"
@@ -50,11 +51,17 @@ func newWorldOf(t *testing.T, version string) *world {
 	script := agentcache.PiScript(t, version)
 	agentcache.Turn(t, "pi")
 	w := &world{bridgetest.With(t, New(), adapters.Program{Path: script.Node, Args: []string{script.File}, Version: version}), version}
-	w.Env = append(w.Env, "PI_OFFLINE=1", "PI_TELEMETRY=0")
+	w.Env = append(w.Env, "PI_OFFLINE=1", "PI_TELEMETRY=0", "TMPDIR="+w.temp())
+	if err := os.Mkdir(w.temp(), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	w.Write(".pi/agent/models.json", replaceURL(provider, w.Model.URL), 0o600)
 	w.Write(".pi/agent/settings.json", `{"defaultProvider":"scripted","defaultModel":"one","retry":{"maxRetries":2,"baseDelayMs":50}}`, 0o600)
 	return w
 }
+
+// temp is the folder of temporary files of Pi and all that it starts.
+func (w *world) temp() string { return filepath.Join(w.Home, "temp") }
 
 // onBoth runs a test with the newest version and, in long runs, with the earliest.
 func onBoth(t *testing.T, test func(t *testing.T, w *world)) {

@@ -49,7 +49,7 @@ func (g *game) show(puppet *bridgetest.Puppet) bridgetest.Show {
 	if f.session != nil && f.session == g.mute {
 		f.mute, g.mute = true, nil
 	}
-	if b, err := os.ReadFile(gate); err == nil {
+	if b, err := os.ReadFile(filepath.Join(f.folder, factsName)); err == nil {
 		f.mark = string(markForm.FindSubmatch(b)[1])
 	}
 	if f.file = after("--session"); f.file != "" {

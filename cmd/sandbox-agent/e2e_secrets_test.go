@@ -217,12 +217,16 @@ func TestReal_Secrets(t *testing.T) {
 			// Agents name sessions after what was said: it may be there.
 			h.in("GET /metrics", r.g.get("/metrics", nil), promptCanary)
 			r.g.get("/v2/sessions/"+s+"/events", nil)
-			b, err := r.g.journals()
-			if err != nil || len(b) == 0 {
+			journals, err := r.g.journals()
+			if err != nil || len(journals) == 0 {
 				t.Errorf("no log: %v", err)
 			}
-			h.in("the session's log", b, keyCanary)
-			h.kept(func(path string) bool { return strings.Contains(path, filepath.Join(r.g.dir, "state")) }, keyCanary)
+			h.in("the session's log", journals, keyCanary)
+			// Claude Code alone is given nothing in files.
+			h.kept(func(path string) bool { return b != &claude && strings.Contains(path, filepath.Join(r.g.dir, "state")) }, keyCanary)
+			for _, m := range c.messages() {
+				h.in("what the client is told", m.raw, keyCanary)
+			}
 			r.g.kill(syscall.SIGTERM)
 			raw := col.received().raw
 			if len(raw) == 0 {

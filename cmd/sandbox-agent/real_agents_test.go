@@ -117,7 +117,7 @@ var qwenAgent = realAgent{
 		return []string{"OPENAI_API_KEY=no-secret", "OPENAI_BASE_URL=" + m.URL + "/v1", "OPENAI_MODEL=scripted-1", "QWEN_CODE_NO_RELAUNCH=1"}
 	},
 	files: func(*scriptedmodel.Model) map[string]string {
-		return map[string]string{".qwen/settings.json": `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"tools":{"shell":{"enableInteractiveShell":false}}}`}
+		return map[string]string{".qwen/settings.json": `{"general":{"enableAutoUpdate":false,"preventSystemSleep":false},"privacy":{"usageStatisticsEnabled":false},` + agentcache.QwenTools + `}`}
 	},
 	usage: func(turn *realTurn) bool {
 		return slices.ContainsFunc(turn.frames, func(m message) bool {

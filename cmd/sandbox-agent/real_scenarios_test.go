@@ -64,7 +64,7 @@ var claude = bridged{
 			"bypass as root needs a sandbox", "MCP server on stdio", "MCP server asks the user", "environment",
 		},
 		"sessions": {
-			"one client answers, the other cancels", "credentials of a session stay secret",
+			"one client answers, the other cancels",
 		},
 	},
 }

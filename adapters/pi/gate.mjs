@@ -1,36 +1,36 @@
 // Asks the gateway that started Pi before a tool runs, connects the session's MCP
 // servers, and has the session's own credentials go before the user's logins. Pi waits for the answer, so a call is made only when the gateway
-// said so: no answer, another one or a failure block it. The gateway puts the
-// session's facts in place of the text below.
-const session = "__SESSION__";
+// said so: no answer, another one or a failure block it. The gateway writes the session's
+// facts into a file beside this one.
+//
+// It is a module by its name and uses Node's own ones alone, so Pi imports it as it is. Another extension Pi has translated first: to load
+// what translates takes half as long as all else of its start, and a translation stays for ever where others may read it.
+import { readFileSync, realpathSync } from "node:fs";
+import { dirname, join } from "node:path";
 
-// versionOf finds Pi's version; its package had another name once.
-async function versionOf() {
+const session = JSON.parse(readFileSync(new URL("session.json", import.meta.url), "utf8"));
+
+// versionOf finds Pi's version where Pi itself reads it: in the package.json of its package, which had another name once, or
+// beside a program in one file.
+function versionOf() {
   const names = ["@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent"];
-  for (const name of names) {
+  for (const place of [process.env.PI_PACKAGE_DIR && join(process.env.PI_PACKAGE_DIR, "package.json"), process.argv[1], process.execPath]) {
+    let dir;
     try {
-      const { VERSION } = await import(name);
-      if (VERSION) return VERSION;
+      dir = dirname(realpathSync(place));
     } catch {
-      // The other name, or one that extensions are not given.
+      continue; // there is no such place
     }
-  }
-  try {
-    const { readFileSync, realpathSync } = await import("node:fs");
-    const { dirname, join } = await import("node:path");
-    for (let dir = dirname(realpathSync(process.argv[1])); dir !== dirname(dir); dir = dirname(dir)) {
-      let about;
+    for (; dir !== dirname(dir); dir = dirname(dir)) {
       try {
-        about = JSON.parse(readFileSync(join(dir, "package.json"), "utf8"));
+        const about = JSON.parse(readFileSync(join(dir, "package.json"), "utf8"));
+        if (about.version && (names.includes(about.name) || about.piConfig)) return about.version;
       } catch {
-        continue;
+        // It is no package's.
       }
-      if (names.includes(about.name)) return about.version ?? "";
     }
-  } catch {
-    // A program in one file: the gateway does without.
   }
-  return "";
+  return ""; // the gateway does without
 }
 
 // prefer makes a provider use a key, whatever logins there are. Where that is done
@@ -64,7 +64,7 @@ function watch(ui) {
 }
 
 export default async function (pi) {
-  const version = await versionOf();
+  const version = versionOf();
   const mcp = typeof pi.registerMcpServer === "function";
   const failed = {};
   for (const [name, server] of Object.entries(mcp ? session.servers : {})) {
