@@ -117,7 +117,7 @@ func TestProxy_WebSocket(t *testing.T) {
 		t.Errorf("the node was offered %q, and the client got %q", got, ws.Subprotocol())
 	}
 	ws.SetReadLimit(-1)
-	large := bytes.Repeat([]byte("0123456789"), 1<<20)
+	large := bytes.Repeat([]byte("0123456789"), 100<<10)
 	if err := ws.Write(t.Context(), websocket.MessageText, large); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ const plain = `^(TestLive_.*|TestReal_.*|TestContract|TestMend_RealAgents|TestAg
 	`|TestProxy_LargeBodies|TestHostile_HurtsItselfOnly|TestFrames_Endings` +
 	`|TestTravel_FilesAreEdited|TestEphemeral_SaysWhatItNoLongerHas|TestRetention_InMemory|TestOpen_TheAnswerNamesWhatWasShown` +
 	`|TestMachine_EveryEventInEveryState|TestBudget_MemoryOnly|TestOpen_EveryPrefix|TestDial_LargeMessage|TestConn_LargeMessagesThatNobodyReads` +
+	`|TestRandom_ThatFailed|TestConn_LargeFramesBothWays|TestSearches_AnswersTakeMemory|TestWorkspace_ManyFiles` +
 	`|TestMove_RevivedSessionIsRefused|TestMove_FullDisk|TestFeed_SlowFollower|TestChanges_SlowReader|TestEphemeral_MemoryIsSpent)$`
 
 // both matches the tests that play random sequences. They run with the race detector, which sees
