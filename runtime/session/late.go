@@ -147,6 +147,12 @@ func (l *link) astrayLocked() bool {
 	return !known
 }
 
+// mayNotWorkLocked is mayNotWork of the machine, unless somebody has allowed it meanwhile.
+func (l *link) mayNotWorkLocked() bool {
+	m := &l.s.m
+	return m.link == l && m.life == open && m.mayNotWork() && l.astrayLocked()
+}
+
 // ChoseLate is Chose for an answer that has come behind its time limit.
 func (s *Session) ChoseLate(at At, asked uint64, of Choice, res *acp.Message) {
 	c := of.choice

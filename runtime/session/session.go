@@ -380,6 +380,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		s.showsWorkLocked()
 		s.calls.note(m.Update(), s.Log().Given()+1)
 		s.m.calls = len(s.calls.open)
+		s.m.rests()
 		if s.noteSubagentLocked(m) {
 			s.saveSoon() // not at the end of the turn, which may be far behind it
 		}
@@ -438,6 +439,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 			return false
 		}
 		s.m.alone = rawjson.MemberBool(m.Params(), "working")
+		s.m.rests()
 		noted := s.noteAloneLocked()
 		s.announceLocked()
 		s.shownLeaving()
@@ -469,7 +471,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 
 // shownLeaving lets go of mu behind what the agent has shown: in the wrong mode it is told to end what it does.
 func (s *Session) shownLeaving() {
-	if s.m.worksAstray() && s.m.link.astrayLocked() {
+	if s.m.worksAstray() && s.m.link.mayNotWorkLocked() {
 		s.handleLocked(event{kind: works})
 		return
 	}
