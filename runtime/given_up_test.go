@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -231,4 +232,93 @@ func TestPrompt_ForgottenLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What an agent asks for a session that it was asked to open, and that nobody waits for any more, is answered: it may wait for that.
+func TestPrompt_AskedBehindTheTimeLimit(t *testing.T) {
+	for _, creating := range []bool{false, true} { // a session in the same process, whose id is not known yet
+		for _, waits := range []bool{false, true} { // the next prompt
+			t.Run(fmt.Sprintf("another is made: %v, a prompt waits: %v", creating, waits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+					tc.ends(a)
+					tc.callErr("session/prompt", prompt("n", "y"))
+					late := a.nextOf(t, "session/resume")
+					a.nextOf(t, acp.MethodCancelRequest)
+					var making sent
+					if creating {
+						tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+						making = a.nextOf(t, "session/new")
+					}
+					if waits {
+						tc.request("session/prompt", prompt("n", "z"))
+						synctest.Wait()
+					}
+					late.to.send(asksByItself)
+					synctest.Wait()
+					takesAll(late)
+					var answers []acp.Message
+					goesOn := func() {
+						for synctest.Wait(); len(a.shared) > 0; synctest.Wait() {
+							if m := <-a.shared; m.m.IsResponse() {
+								answers = append(answers, m.m)
+							} else {
+								a.answer(m, `{"stopReason":"end_turn"}`)
+							}
+						}
+					}
+					goesOn()
+					if creating {
+						a.answer(making, `{"sessionId":"m"}`)
+						goesOn()
+					}
+					if len(answers) != 1 || answers[0].ID() != "77" || answers[0].Err() == nil || answers[0].Err().Code != acp.CodeResourceNotFound {
+						t.Errorf("it is answered with %v", answers)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A process that opens the session while it is looked whether there is anything to forget knows better: the log may be long.
+func TestPrompt_ForgottenAsAnotherOpensIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+		id := tc.request("session/prompt", prompt("n", "x"))
+		prompted := a.nextOf(t, "session/prompt")
+		plan := `{"sessionUpdate":"plan","entries":[{"content":"` + strings.Repeat("x", 60_000) + `","priority":"low","status":"pending"}]}`
+		for range 200 { // an agent that plans has not answered yet
+			prompted.to.update("n", plan)
+			tc.next()
+		}
+		prompted.to.chunk("n", "hello")
+		a.answer(prompted, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		tc.ends(a)
+		tc.callErr("session/prompt", prompt("n", "y"))
+		late := a.nextOf(t, "session/resume")
+		a.nextOf(t, acp.MethodCancelRequest)
+		tc.callErr("session/prompt", prompt("n", "z"))
+		a.answer(late, `{"_meta":{"sandboxagent.dev":{"continuity":"fresh"}}}`)
+		takesAll(a.nextOf(t, "session/close"))
+		id = tc.request("session/prompt", prompt("n", "z2"))
+		resume := a.nextOf(t, "session/resume")
+		if resume.to == late.to {
+			t.Error("the session is opened in the same process")
+		}
+		was, err := tc.r.Session("n") // it is opened: nothing else counts from now on
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.answer(resume, `{`+writeAndPlan+`}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("%s", res.Frame())
+		}
+		synctest.Wait()
+		if is, err := tc.r.Session("n"); err != nil || is.Continuity != was.Continuity {
+			t.Errorf("it has become %s, %v", is.Continuity, err)
+		}
+	})
 }
