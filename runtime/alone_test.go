@@ -206,3 +206,20 @@ func TestCancel_AsksOfWhatWasCancelledWithoutATurn(t *testing.T) {
 		asks("behind that", "")
 	})
 }
+
+// A turn that ends as the agent strays has cost what it has cost.
+func TestStray_ATurnThatEndsThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc, prompted, back := strays(t, `{}`, true)
+		refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+		a.isTold(t, "as it strays", "session/cancel")
+		a.answer(prompted, `{"stopReason":"end_turn","usage":{"totalTokens":5,"inputTokens":2,"outputTokens":3}}`)
+		if _, res := tc.until(acp.IntID(int64(tc.lastID))); res.Err() == nil {
+			t.Errorf("%s", res.Frame())
+		}
+		info, err := tc.r.Session("n")
+		if err != nil || len(info.Usage) != 1 || info.Usage[0] != (Use{Day: info.Usage[0].Day, Turns: 2, InputTokens: 2, OutputTokens: 3}) {
+			t.Errorf("it has used %+v, %v", info.Usage, err)
+		}
+	})
+}

@@ -280,7 +280,7 @@ func (m *machine) on(e event) []effect {
 	case answered:
 		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
 			if t.strayed != nil {
-				e.res, e.err = nil, t.strayed
+				t.used, e.res, e.err = e.res, nil, t.strayed
 			}
 			m.end(t, e.res, e.err)
 			m.proceed()
