@@ -292,8 +292,8 @@ type link struct {
 	unwanted  bool                // nobody needs it any more; likewise
 	modes     bool                // the agent has said in which mode it has opened it; written before anybody is served
 	options   bool                // and with which options; likewise
-	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; likewise
-	refused   []Unsupported       // and what of the setup it said has no effect; likewise
+	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; s.mu guards it
+	refused   []Unsupported       // what of the setup it said has no effect; written before anybody is served
 	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
 	carrying  bool                // it is being set to that; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
@@ -406,6 +406,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		}
 	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m, s.followsLocked())
+		l.tellsLocked(string(m.UpdateKind()) == "current_mode_update", string(m.UpdateKind()) == "config_option_update")
 		s.carryLateLocked()
 	}
 	s.append(kind, journal.Everyone, m)
