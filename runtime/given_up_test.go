@@ -322,3 +322,69 @@ func TestPrompt_ForgottenAsAnotherOpensIt(t *testing.T) {
 		}
 	})
 }
+
+// An agent that opens a session from elsewhere in the moment in which its client is told that it takes too long has opened it, or has not: it is
+// shown once and goes on, or is closed there, and can be opened again.
+func TestLoad_AnsweredAsASessionFromElsewhereIsGivenUp(t *testing.T) {
+	for round := range 40 { // who comes first is not for a test to say
+		synctest.Test(t, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{},"resume":{}}}`, shared: make(chan sent, 64)}
+			a.byHand()
+			r := openRuntime(t, Options{Ephemeral: true, Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+			tc := connect(t, r, "")
+			began := time.Now()
+			opens := func() (id acp.ID, load sent) {
+				id = tc.request("session/load", loadOf("f", "/tmp", ""))
+				load = a.nextOf(t, "session/load")
+				load.to.chunk("f", "hello")
+				return id, load
+			}
+			id, load := opens()
+			if round%2 == 0 {
+				time.Sleep(setLimit - time.Since(began))
+				takesAll(load)
+			} else {
+				time.AfterFunc(setLimit-time.Since(began), func() { takesAll(load) })
+			}
+			closed := false
+			takes := func(m sent) {
+				closed = closed || m.m.Method() == "session/close"
+				if m.m.IsRequest() {
+					takesAll(m)
+				}
+			}
+			var before []acp.Message
+			var res acp.Message
+			for res.Frame() == nil {
+				select {
+				case m := <-tc.frames:
+					if m.IsResponse() && m.ID() == id {
+						res = m
+					} else {
+						before = append(before, m)
+					}
+				case m := <-a.shared:
+					takes(m)
+				}
+			}
+			for synctest.Wait(); len(a.shared) > 0; synctest.Wait() {
+				takes(<-a.shared)
+			}
+			if opened := res.Err() == nil; opened == closed || opened && texts(before) != "hello" {
+				t.Errorf("it is closed: %v, and the client is shown %q, %s", closed, texts(before), res.Frame())
+			}
+			if res.Err() != nil {
+				id, load = opens()
+				takesAll(load)
+				if before, res := tc.until(id); res.Err() != nil || texts(before) != "hello" {
+					t.Errorf("once more the client is shown %q, %s", texts(before), res.Frame())
+				}
+			}
+			id = tc.request("session/prompt", prompt("f", "z"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Errorf("%s", res.Frame())
+			}
+		})
+	}
+}
