@@ -649,6 +649,7 @@ func TestChoose_AnsweredWithoutOptions(t *testing.T) {
 		"a model":         {"session/set_model", `"modelId":"small"`, `{}`, `"model":"big"`, `"model"="big"`},
 		"an unknown one":  {"session/set_model", `"modelId":"other"`, `{}`, `"model":"big"`, ``},
 		"the same again":  {"session/set_config_option", `"configId":"model","value":"small"`, `{}`, `"model":"small"`, ``},
+		"no value":        {"session/set_config_option", `"configId":"model"`, `{}`, `"model":"big"`, ``},
 		"it is not there": {"session/set_config_option", `"configId":"none","value":"small"`, `{}`, `"model":"big"`, ``},
 	} {
 		t.Run(name, func(t *testing.T) {

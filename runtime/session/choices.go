@@ -271,6 +271,9 @@ func (rec *record) noteMode(mode string) {
 
 // noteOption notes that the agent was set to a value of an option: not every agent says so in its answer.
 func (rec *record) noteOption(id string, value json.RawMessage) {
+	if len(value) == 0 || currentValue(rec.ConfigOptions, id) == nil {
+		return
+	}
 	options := []byte{'['}
 	for i, o := range rawjson.Elements(rec.ConfigOptions) {
 		if i > 0 {
@@ -281,9 +284,7 @@ func (rec *record) noteOption(id string, value json.RawMessage) {
 		}
 		options = append(options, o...)
 	}
-	if currentValue(rec.ConfigOptions, id) != nil {
-		rec.ConfigOptions = append(options, ']')
-	}
+	rec.ConfigOptions = append(options, ']')
 }
 
 // noteOffered is noteOption if the option offers the value.

@@ -113,7 +113,7 @@ func (rec *record) holds(l *link, info adapters.Info, wish string) [2]string {
 // behind its answer: it may have been set to another one by then.
 func (l *link) tellsLocked(modes, options bool) {
 	rec := &l.s.rec
-	stands := l.p.Agent().Info().ModeFor(rec.permissionMode(), rec.modes())
+	stands := cmp.Or(l.at[0], l.at[1], l.p.Agent().Info().ModeFor(rec.permissionMode(), rec.modes()))
 	for i, tells := range []bool{modes && len(rec.Modes) > 0, options && rec.option("mode") != ""} {
 		if tells && l.at[i] == "" {
 			l.at[i] = stands
