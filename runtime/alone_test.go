@@ -158,7 +158,8 @@ func TestStray_BeginsSomethingElse(t *testing.T) {
 	}
 }
 
-// A cancel without a turn is for what the agent does: what it asks people before that has ended is of it. Later it is something else.
+// A cancel without a turn is for what the agent does by itself: what it asks people before it says that this has ended is of it. Later, and for
+// what goes on in the background, it is something else.
 func TestCancel_AsksOfWhatWasCancelledWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeAgent{id: "fake", caps: `{}`, shared: make(chan sent, 64)}
@@ -187,16 +188,23 @@ func TestCancel_AsksOfWhatWasCancelledWithoutATurn(t *testing.T) {
 		}
 		cancels := func() {
 			t.Helper()
+			synctest.Wait()
 			tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"n"}}`)
 			a.isTold(t, "with the cancel", "session/cancel")
 		}
-		made.to.send(worksByItself)
+		working := func(works string) {
+			made.to.send(`{"jsonrpc":"2.0","method":"` + acp.MethodWorking + `","params":{"sessionId":"n","working":` + works + `}}`)
+		}
+		working("true")
 		asks("before the cancel", "")
 		cancels()
 		asks("behind the cancel", deniedAll)
-		made.to.send(endsItself)
+		working("false")
 		asks("behind its end", "")
-		made.to.send(worksByItself)
+		made.to.send(worksByItself) // in the background: it says of nothing that it ends it
+		cancels()
+		asks("of a call that goes on", "")
+		working("true")
 		cancels()
 		id = tc.request("session/prompt", prompt("n", "x"))
 		prompted := a.nextOf(t, "session/prompt")

@@ -34,9 +34,10 @@ func (m *machine) cancel() {
 	}
 }
 
-// cancelAlone has the agent end what it does without a prompt.
+// cancelAlone has the agent end what it does without a prompt. It says when it has ended that, if it has said that it works: a call without
+// that may go on in the background, and what is asked for it is nobody else's.
 func (m *machine) cancelAlone() {
-	m.ending = m.hasOpen()
+	m.ending = m.alone
 	m.do(effect{do: tellCancel, link: m.link})
 	m.do(effect{do: answerPeople, link: m.link})
 }
@@ -61,8 +62,9 @@ func (m *machine) hasOpen() bool { return m.asks > 0 || m.calls > 0 || m.alone }
 // rests is called where a turn has ended, or something of asks, calls and alone. An agent that has nothing open has ended what it was told to
 // end: what it begins then is something else.
 func (m *machine) rests() {
+	m.ending = m.ending && m.alone
 	if !m.runs() && !m.hasOpen() {
-		m.watch, m.ending = nil, false
+		m.watch = nil
 	}
 }
 

@@ -231,7 +231,7 @@ type machine struct {
 	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is
 	setting bool       // astray: it is being set to that
 	watch   *straying  // astray: unheeded comes for it; nil when all has ended that the agent was told to end
-	ending  bool       // the agent was told to end what it does without a prompt, and has not
+	ending  bool       // alone: the agent was told to end it
 	effects []effect   // of the event in hand
 }
 

@@ -148,14 +148,14 @@ var moves = []struct {
 		if w.m.link == nil || w.m.hosting != serving || w.m.calls > 0 {
 			return false
 		}
-		w.m.calls++
+		w.m.calls, w.m.alone = 1, true
 		return !w.m.worksAstray() || w.on(event{kind: works})
 	}},
 	{"ends that", func(w *world) bool {
 		if w.m.calls == 0 {
 			return false
 		}
-		w.m.calls--
+		w.m.calls, w.m.alone = 0, false
 		w.m.rests()
 		return true
 	}},
@@ -424,9 +424,9 @@ func (m *machine) check() error {
 		return errors.New("nothing bounds what an agent does in the wrong mode")
 	case m.astray && m.watch == nil && m.life == open && m.hasOpen():
 		return errors.New("nothing bounds what an agent does by itself in the wrong mode")
-	case m.watch != nil && !m.runs() && !m.hasOpen() || m.ending && !m.hasOpen():
+	case m.watch != nil && !m.runs() && !m.hasOpen() || m.ending && !m.alone:
 		return errors.New("an agent is watched that has ended all")
-	case m.hosting == dormant && m.calls > 0:
+	case m.hosting == dormant && m.hasOpen():
 		return errors.New("a call goes on that nobody works on")
 	case len(m.waiters) > 0 && (!m.setting || m.turn == nil) && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a request waits for a process that nobody starts")
