@@ -107,9 +107,15 @@ func TestLoad_ReadonlyAskedAgainBehindWhatIsNotAnswered(t *testing.T) {
 // late answer has taken it. A prompt may be under way.
 func strays(t *testing.T, caps string, turn bool) (a *fakeAgent, tc *testClient, prompted, back sent) {
 	t.Helper()
+	return straysOf(t, caps, turn, nil)
+}
+
+// straysOf is strays where the host has tools.
+func straysOf(t *testing.T, caps string, turn bool, host HostTools) (a *fakeAgent, tc *testClient, prompted, back sent) {
+	t.Helper()
 	a = &fakeAgent{id: "fake", caps: caps, shared: make(chan sent, 64)}
 	a.byHand()
-	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit, HostTools: host})
 	tc = connect(t, r, "")
 	id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
 	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -229,6 +230,161 @@ func TestPrompt_ForgottenLate(t *testing.T) {
 					t.Errorf("clients are told: %v, and who loads it %s", told, res)
 				}
 			})
+		})
+	}
+}
+
+// What an agent asks for a session that it was asked to open, and that nobody waits for any more, is answered: it may wait for that.
+func TestPrompt_AskedBehindTheTimeLimit(t *testing.T) {
+	for _, creating := range []bool{false, true} { // a session in the same process, whose id is not known yet
+		for _, waits := range []bool{false, true} { // the next prompt
+			t.Run(fmt.Sprintf("another is made: %v, a prompt waits: %v", creating, waits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+					tc.ends(a)
+					tc.callErr("session/prompt", prompt("n", "y"))
+					late := a.nextOf(t, "session/resume")
+					a.nextOf(t, acp.MethodCancelRequest)
+					var making sent
+					if creating {
+						tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+						making = a.nextOf(t, "session/new")
+					}
+					if waits {
+						tc.request("session/prompt", prompt("n", "z"))
+						synctest.Wait()
+					}
+					late.to.send(asksByItself)
+					synctest.Wait()
+					takesAll(late)
+					var answers []acp.Message
+					goesOn := func() {
+						for synctest.Wait(); len(a.shared) > 0; synctest.Wait() {
+							if m := <-a.shared; m.m.IsResponse() {
+								answers = append(answers, m.m)
+							} else {
+								a.answer(m, `{"stopReason":"end_turn"}`)
+							}
+						}
+					}
+					goesOn()
+					if creating {
+						a.answer(making, `{"sessionId":"m"}`)
+						goesOn()
+					}
+					if len(answers) != 1 || answers[0].ID() != "77" || answers[0].Err() == nil || answers[0].Err().Code != acp.CodeResourceNotFound {
+						t.Errorf("it is answered with %v", answers)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A process that opens the session while it is looked whether there is anything to forget knows better: the log may be long.
+func TestPrompt_ForgottenAsAnotherOpensIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+		id := tc.request("session/prompt", prompt("n", "x"))
+		prompted := a.nextOf(t, "session/prompt")
+		plan := `{"sessionUpdate":"plan","entries":[{"content":"` + strings.Repeat("x", 60_000) + `","priority":"low","status":"pending"}]}`
+		for range 200 { // an agent that plans has not answered yet
+			prompted.to.update("n", plan)
+			tc.next()
+		}
+		prompted.to.chunk("n", "hello")
+		a.answer(prompted, `{"stopReason":"end_turn"}`)
+		tc.until(id)
+		tc.ends(a)
+		tc.callErr("session/prompt", prompt("n", "y"))
+		late := a.nextOf(t, "session/resume")
+		a.nextOf(t, acp.MethodCancelRequest)
+		tc.callErr("session/prompt", prompt("n", "z"))
+		a.answer(late, `{"_meta":{"sandboxagent.dev":{"continuity":"fresh"}}}`)
+		takesAll(a.nextOf(t, "session/close"))
+		id = tc.request("session/prompt", prompt("n", "z2"))
+		resume := a.nextOf(t, "session/resume")
+		if resume.to == late.to {
+			t.Error("the session is opened in the same process")
+		}
+		was, err := tc.r.Session("n") // it is opened: nothing else counts from now on
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.answer(resume, `{`+writeAndPlan+`}`)
+		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("%s", res.Frame())
+		}
+		synctest.Wait()
+		if is, err := tc.r.Session("n"); err != nil || is.Continuity != was.Continuity {
+			t.Errorf("it has become %s, %v", is.Continuity, err)
+		}
+	})
+}
+
+// An agent that opens a session from elsewhere in the moment in which its client is told that it takes too long has opened it, or has not: it is
+// shown once and goes on, or is closed there, and can be opened again.
+func TestLoad_AnsweredAsASessionFromElsewhereIsGivenUp(t *testing.T) {
+	for round := range 40 { // who comes first is not for a test to say
+		synctest.Test(t, func(t *testing.T) {
+			a := &fakeAgent{id: "fake", caps: `{"loadSession":true,"sessionCapabilities":{"close":{},"resume":{}}}`, shared: make(chan sent, 64)}
+			a.byHand()
+			r := openRuntime(t, Options{Ephemeral: true, Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+			tc := connect(t, r, "")
+			began := time.Now()
+			opens := func() (id acp.ID, load sent) {
+				id = tc.request("session/load", loadOf("f", "/tmp", ""))
+				load = a.nextOf(t, "session/load")
+				load.to.chunk("f", "hello")
+				return id, load
+			}
+			id, load := opens()
+			if round%2 == 0 {
+				time.Sleep(setLimit - time.Since(began))
+				takesAll(load)
+			} else {
+				time.AfterFunc(setLimit-time.Since(began), func() { takesAll(load) })
+			}
+			closed := false
+			takes := func(m sent) {
+				closed = closed || m.m.Method() == "session/close"
+				if m.m.IsRequest() {
+					takesAll(m)
+				}
+			}
+			var before []acp.Message
+			var res acp.Message
+			for res.Frame() == nil {
+				select {
+				case m := <-tc.frames:
+					if m.IsResponse() && m.ID() == id {
+						res = m
+					} else {
+						before = append(before, m)
+					}
+				case m := <-a.shared:
+					takes(m)
+				}
+			}
+			for synctest.Wait(); len(a.shared) > 0; synctest.Wait() {
+				takes(<-a.shared)
+			}
+			if opened := res.Err() == nil; opened == closed || opened && texts(before) != "hello" {
+				t.Errorf("it is closed: %v, and the client is shown %q, %s", closed, texts(before), res.Frame())
+			}
+			if res.Err() != nil {
+				id, load = opens()
+				takesAll(load)
+				if before, res := tc.until(id); res.Err() != nil || texts(before) != "hello" {
+					t.Errorf("once more the client is shown %q, %s", texts(before), res.Frame())
+				}
+			}
+			id = tc.request("session/prompt", prompt("f", "z"))
+			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+			if _, res := tc.until(id); res.Err() != nil {
+				t.Errorf("%s", res.Frame())
+			}
 		})
 	}
 }

@@ -635,3 +635,156 @@ func TestLoad_LateOfASessionFromElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// modeOption is an agent's option for its modes.
+func modeOption(mode string) string {
+	return `{"id":"mode","name":"Mode","category":"mode","type":"select","currentValue":"` + mode + `","options":[{"value":"write","name":"Write"},{"value":"plan","name":"Plan","description":"Read-only mode"}]}`
+}
+
+// What an agent has taken is so, also where its answer does not say what options it has by then: who asks for what was before has it set again.
+func TestChoose_AnsweredWithoutOptions(t *testing.T) {
+	for name, row := range map[string]struct{ method, params, answer, again, want string }{
+		"an option":       {"session/set_config_option", `"configId":"model","value":"small"`, `{}`, `"model":"big"`, `"model"="big"`},
+		"null":            {"session/set_config_option", `"configId":"model","value":"small"`, `{"configOptions":null}`, `"model":"big"`, `"model"="big"`},
+		"a model":         {"session/set_model", `"modelId":"small"`, `{}`, `"model":"big"`, `"model"="big"`},
+		"an unknown one":  {"session/set_model", `"modelId":"other"`, `{}`, `"model":"big"`, ``},
+		"the same again":  {"session/set_config_option", `"configId":"model","value":"small"`, `{}`, `"model":"small"`, ``},
+		"no value":        {"session/set_config_option", `"configId":"model"`, `{}`, `"model":"big"`, ``},
+		"it is not there": {"session/set_config_option", `"configId":"none","value":"small"`, `{}`, `"model":"big"`, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, tc := slowSetting(t, t.TempDir(), adapters.Info{}, optionModel)
+				params := `{"sessionId":"n",` + row.params + `}`
+				if row.method == acp.MethodSessionSetModel { // the schema has no such method
+					other := connectAs(t, tc.r, 1, `{"protocolVersion":1,"clientCapabilities":{}}`, acp.Inline)
+					rep, err := other.c.Call(t.Context(), acp.NewRequest("1", row.method, []byte(params)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					a.answer(a.nextOf(t, row.method), row.answer)
+					<-rep
+				} else {
+					id := tc.request(row.method, params)
+					a.answer(a.nextOf(t, row.method), row.answer)
+					if _, res := tc.until(id); res.Err() != nil {
+						t.Errorf("%s", res.Frame())
+					}
+				}
+				id := tc.request("session/load", loadOf("n", "/tmp", own(row.again)))
+				synctest.Wait()
+				set := ""
+				for len(a.shared) > 0 {
+					m := <-a.shared
+					set += given(m, "configId") + "=" + given(m, "value")
+					takesAll(m)
+					synctest.Wait()
+				}
+				if tc.until(id); set != row.want {
+					t.Errorf("the agent is set to %s", set)
+				}
+			})
+		})
+	}
+}
+
+// An agent that leaves the mode of readonly by an answer that comes late, and says no more than that, is set back at once: whatever else it
+// was asked for, and has not answered.
+func TestStray_SetBackAtOnce(t *testing.T) {
+	byMode, byOption := `{"sessionId":"n","modeId":"write"}`, `{"sessionId":"n","configId":"mode","value":"write"}`
+	for name, row := range map[string]struct {
+		info         adapters.Info
+		offers       string // when it opens the session
+		later        string // as it was opened
+		by, params   string // what takes it out of the mode
+		asks         string // of _meta, by the load that comes then
+		answer, back string // to that, and how it is set back
+		another      bool   // something else is not answered
+	}{
+		"by an option":                  {offers: `"configOptions":[` + modeOption("write") + `]`, by: "session/set_config_option", params: byOption, answer: `{}`, back: "session/set_config_option"},
+		"by a mode, it has an option":   {offers: writeAndPlan + `,"configOptions":[` + modeOption("write") + `]`, by: "session/set_mode", params: byMode, answer: `{}`, back: "session/set_config_option"},
+		"by an option, it has modes":    {offers: writeAndPlan + `,"configOptions":[` + modeOption("write") + `]`, by: "session/set_config_option", params: byOption, answer: `{}`, back: "session/set_config_option"},
+		"behind something else":         {offers: writeAndPlan + `,"configOptions":[` + optionModel + `]`, by: "session/set_mode", params: byMode, answer: `{}`, back: "session/set_mode", another: true},
+		"behind something else, chosen": {offers: writeAndPlan + `,"configOptions":[` + optionModel + `]`, by: "session/set_mode", params: byMode, asks: `"mode":"plan"`, answer: `{}`, back: "session/set_mode", another: true},
+		"the adapter takes it, and it tells of its modes later": {
+			info: takesPermission, later: `{"sessionUpdate":"config_option_update","configOptions":[` + modeOption("plan") + `]}`,
+			by: "session/set_config_option", params: byOption, answer: `{"configOptions":[` + modeOption("write") + `]}`, back: "session/set_config_option",
+		},
+		"the adapter takes it, and it tells of its modes last": {
+			info: takesPermission, by: "session/set_config_option", params: byOption, answer: `{"configOptions":[` + modeOption("write") + `]}`, back: "session/set_config_option",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", info: row.info, caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				takes := func(m sent) { // as most agents do
+					switch m.m.Method() {
+					case "session/set_config_option":
+						a.answer(m, `{"configOptions":[`+modeOption("plan")+`]}`)
+					default:
+						takesAll(m)
+					}
+				}
+				asks := ""
+				if row.info.Takes != nil {
+					asks = own(`"permissionMode":"readonly"`)
+				}
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+asks+`}`)
+				made := a.nextOf(t, "session/new")
+				opened := `{"sessionId":"n"`
+				if row.offers != "" {
+					opened += `,` + row.offers
+				}
+				a.answer(made, opened+`}`)
+				tc.until(id)
+				if asks == "" {
+					id = tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+					takes(a.nextOf(t, row.back))
+					tc.until(id)
+				}
+				if row.later != "" {
+					made.to.update("n", row.later)
+					synctest.Wait()
+				}
+				tc.callErr(row.by, row.params)
+				late := a.nextOf(t, row.by)
+				asked := `"permissionMode":"readonly"`
+				if row.asks != "" {
+					asked = row.asks
+				}
+				id = tc.request("session/load", loadOf("n", "/tmp", own(asked)))
+				if row.asks != "" {
+					takes(a.nextOf(t, row.back))
+				}
+				if _, res := tc.until(id); res.Err() != nil {
+					t.Errorf("%s", res.Frame())
+				}
+				var slow sent
+				if row.another {
+					id = tc.request("session/set_config_option", `{"sessionId":"n","configId":"model","value":"small"}`)
+					slow = a.nextOf(t, "session/set_config_option")
+				}
+				a.answer(late, row.answer)
+				if synctest.Wait(); len(a.shared) == 0 {
+					t.Fatal("it is not set back")
+				}
+				back := a.nextOf(t, row.back)
+				if got := given(back, "modeId") + given(back, "value"); got != `"plan"` {
+					t.Errorf("the agent is set to %s", got)
+				}
+				takes(back)
+				synctest.Wait()
+				if row.another {
+					a.answer(slow, `{"configOptions":[`+strings.Replace(optionModel, `"big"`, `"small"`, 1)+`]}`)
+					tc.until(id)
+				}
+				id = tc.request("session/prompt", prompt("n", "z"))
+				a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+				tc.until(id)
+			})
+		})
+	}
+}

@@ -127,6 +127,7 @@ type server struct {
 	o      Options
 	lines  *ndjson.Lines
 	client chan acp.Client // given when there is one
+	stream acp.Stream      // of it; before anything is asked, whose answer would not wait for what comes before it
 
 	mu  sync.Mutex // of out
 	out *bufio.Writer
@@ -191,6 +192,11 @@ func (s *server) connect(ctx context.Context, initialize acp.Message) acp.Client
 		s.refuse(nil, acp.NewError(initialize.ID(), acp.Errorf(acp.CodeInternal, "%s", p.Error()).WithData(p)))
 		return nil
 	}
+	if s.stream, err = client.Stream("", nil); err != nil {
+		client.Close()
+		s.refuse(nil, acp.NewError(initialize.ID(), acp.Errorf(acp.CodeInternal, "open the stream of events: %v", err)))
+		return nil
+	}
 	s.say(reply.Frame)
 	return client
 }
@@ -221,10 +227,7 @@ func (s *server) put(frame []byte) {
 // write writes events until the connection ends. What was there when the input
 // ended is written.
 func (s *server) write(ctx context.Context, client acp.Client) error {
-	st, err := client.Stream("", nil)
-	if err != nil {
-		return fmt.Errorf("open the stream of events: %w", err)
-	}
+	st := s.stream
 	defer st.Close()
 	for {
 		select {

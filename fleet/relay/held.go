@@ -177,14 +177,26 @@ func (c *Client) whenOpen(s *session, at uint64, m *acp.Message, f func(at uint6
 // cancel: one more would end that. Client.mu is held.
 func (s *session) passedLocked(at uint64) bool { return at < s.cancelled && s.cancelled < s.sent }
 
+// alone is a prompt that was cancelled alone.
+type alone struct {
+	id     string
+	at     uint64 // the cancel's place: it is for what was asked before
+	passed bool   // a node was sent a prompt of the same id that was asked behind it: one more cancel would end that
+}
+
 // sends notes that what was asked at a place is sent, and returns to which node: where the session is now, which may have been
 // moved meanwhile. A prompt is not sent that was passed, or cancelled alone.
 func (c *Client) sends(s *session, at uint64, m *acp.Message) (to *line, never bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Method() == acp.MethodSessionPrompt {
-		id := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
-		never = s.passedLocked(at) || id != "" && slices.Contains(s.alone, id)
+		never = s.passedLocked(at)
+		for i := range s.alone {
+			if one := &s.alone[i]; one.id == rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId") {
+				never = never || at < one.at
+				one.passed = one.passed || one.at < at
+			}
+		}
 	}
 	s.sent = max(s.sent, at)
 	return s.at(), never
@@ -308,17 +320,24 @@ func (c *Client) cancelHeld(m acp.Message) {
 // holdNamedLocked has prompts be cancelled that are to be sent once more, and a cancel of them wait behind the requests, some of
 // which may be on their way. Client.mu is held.
 func (c *Client) holdNamedLocked(s *session, ids []string) {
-	s.alone = append(s.alone, ids...)
+	for _, id := range ids {
+		s.alone = append(s.alone, alone{id: id, at: s.place})
+	}
 	s.alone = slices.Clone(s.alone[max(0, len(s.alone)-maxAlone):])
 	if s.waiting == 0 {
 		return
 	}
 	s.holdLocked(held{heldNamed, s.place, 0, func(_ *sender, refused *acp.Message) {
 		c.mu.Lock()
-		m := acp.CancelOf(s.id, s.alone) // of one that is over it ends nothing
+		var ids []string // of one that is over it ends nothing
+		for _, one := range s.alone {
+			if !one.passed && !slices.Contains(ids, one.id) {
+				ids = append(ids, one.id)
+			}
+		}
 		c.mu.Unlock()
-		if refused == nil {
-			s.at().tellNode(m)
+		if refused == nil && len(ids) > 0 {
+			s.at().tellNode(acp.CancelOf(s.id, ids))
 		}
 	}})
 }

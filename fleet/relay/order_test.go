@@ -463,3 +463,54 @@ func TestMoved_CancelledAlone(t *testing.T) {
 		})
 	}
 }
+
+// A cancel of prompts alone is for those that were asked for before it: one that gets the same id later is another one, wherever it is sent.
+func TestCancelledAlone_BeforeThePrompt(t *testing.T) {
+	for name, moves := range map[string]bool{"it is sent at once": false, "it is sent once more": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a", "b")
+				e := w.connect(plainHello, acp.OneStream)
+				at := w.opens(e, "a", "s")
+				cancels := func(id string) {
+					cancel := acp.CancelOf("s", []string{id})
+					e.send("%s", cancel.Frame())
+					if m := at.takes("session/cancel"); string(m.Frame()) != string(cancel.Frame()) {
+						t.Errorf("the node was sent %s", m.Frame())
+					}
+				}
+				asks := func(n int) {
+					e.send(`{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"p%d"}}}}`, n, n)
+				}
+				cancels("p1")
+				asks(1)
+				if moves {
+					first := at.takes("session/prompt")
+					w.g.Owned(stays("a", "b"))
+					synctest.Wait()
+					at.refuses(first, "b")
+					asks(2)
+					cancels("p2")
+					w.g.Owned(went("a", "b", 0, 0))
+					at.takes(methodDetach)
+					at = w.dialed("b")
+					at.resumed()
+				}
+				m := at.takes("session/prompt")
+				if id := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId"); id != "p1" {
+					t.Errorf("the node was sent %s", m.Frame())
+				}
+				if moves { // it may have been on its way
+					if m, only := at.takes("session/cancel"), acp.CancelOf("s", []string{"p2"}); string(m.Frame()) != string(only.Frame()) {
+						t.Errorf("the node was sent %s", m.Frame())
+					}
+				}
+				at.takesNothing()
+				at.answers(m, `{"stopReason":"end_turn"}`)
+				if got := fmt.Sprint(e.got()); !strings.HasSuffix(got, "1 ok]") || moves != strings.Contains(got, "2 ok") {
+					t.Errorf("the client was given %s", got)
+				}
+			})
+		})
+	}
+}

@@ -60,7 +60,7 @@ type session struct {
 	place     uint64       // of the newest that the client has asked of it
 	wanted    uint64       // place of the newest by which the client has the session, 0 for none
 	cancelled uint64       // place of the newest cancel of all
-	alone     []string     // prompts that were cancelled alone, the newest; at most maxAlone
+	alone     []alone      // prompts that were cancelled alone, the newest; at most maxAlone
 	sent      uint64       // place of the newest that was sent to the node that it is at, 0 for none
 	over      error        // why nothing more can be asked of it, when the client has opened the session anew; else nil
 

@@ -143,11 +143,16 @@ func (p *Process) find(r *route, m *acp.Message) bool {
 		return false
 	}
 	p.mu.Unlock()
+	p.unknown(m)
+	return false
+}
+
+// unknown takes a message of a session that nobody has here.
+func (p *Process) unknown(m *acp.Message) {
 	p.agent.log.Warn("message for a session this process does not have", "method", m.Method(), "session", m.Session())
 	if m.IsRequest() {
 		p.Put(acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "session not found")))
 	}
-	return false
 }
 
 // Bind makes the process's messages for the agent's session id go to r, those that
@@ -176,11 +181,14 @@ func (p *Process) Bind(native string, r Receiver) error {
 	return nil
 }
 
-// DropEarly forgets what came early for the agent's session id: of one that is not about to be created.
+// DropEarly gives up what came early for the agent's session id: of one that is not about to be created.
 func (p *Process) DropEarly(native string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.early.take(string(rawjson.AppendQuoted(nil, native)))
+	came := p.early.take(string(rawjson.AppendQuoted(nil, native)))
+	p.mu.Unlock()
+	for i := range came {
+		p.unknown(&came[i])
+	}
 }
 
 // take returns the messages of a session, and keeps them no longer.
@@ -213,9 +221,15 @@ func (p *Process) Creating() (done func()) {
 	p.early.creating++
 	return func() {
 		p.mu.Lock()
-		defer p.mu.Unlock()
+		var came map[string][]acp.Message
 		if p.early.creating--; p.early.creating <= 0 {
-			p.early = early{}
+			came, p.early = p.early.messages, early{}
+		}
+		p.mu.Unlock()
+		for _, of := range came {
+			for i := range of {
+				p.unknown(&of[i])
+			}
 		}
 	}
 }

@@ -179,15 +179,21 @@ func (s *Session) ask(l *link, m *acp.Message) bool {
 	a.session, a.Session = s, s.id
 	frame := m.AppendRewritten(make([]byte, 0, len(m.Frame())+32), acp.IntID(a.ID), s.id)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.m.turn; t != nil && t.phase == cancelling && s.m.link == l && a.ForPerson() {
+	if a.ForPerson() && s.m.link == l && s.m.ends() {
 		// The cancel has met it on its way: it is answered as those that were open then.
 		l.p.Put(a.cancelled())
+		s.mu.Unlock()
 		return false
 	}
+	if (a.ForPerson() || alters(a.Method)) && l.mayNotWorkLocked() { // nobody is to allow it, or to do it
+		l.p.Put(a.cancelled())
+		s.handleLocked(event{kind: works})
+		return false
+	}
+	defer s.shownLeaving()
 	var refused *acp.Error
 	switch {
-	case s.m.link != l, s.m.life == stopping && s.m.turn == nil:
+	case s.m.link != l, s.m.hosting == releasing, s.m.life == stopping && s.m.turn == nil:
 		refused = acp.Errorf(acp.CodeCancelled, "the session is being closed")
 	case !s.anybodyCanLocked(a.Method, a.Params):
 		refused = acp.Errorf(acp.CodeMethodNotFound, "no attached client offers %s", a.Method)
@@ -251,6 +257,7 @@ func (s *Session) anybodyCanLocked(method string, params json.RawMessage) bool {
 func (s *Session) closeAskLocked(a *ask, to journal.Recipient, outcome observe.Outcome, x *after) {
 	delete(s.asks, a.ID)
 	s.m.asks = len(s.asks)
+	s.m.rests()
 	s.Log().Append(journal.AskDone, to, a.withdrawn()) // first: who sees that it is open no more finds it in the log
 	s.set.asks.remove(a)
 	a.span.End(outcome)

@@ -158,6 +158,7 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 	}
 	open, compactions, goesOn := s.calls.take(), s.calls.compactions, s.calls.second
 	s.m.calls, s.calls.compactions = 0, nil
+	s.m.rests()
 	if len(open)+len(compactions)+len(goesOn) == 0 {
 		return
 	}

@@ -34,19 +34,39 @@ func (m *machine) cancel() {
 	}
 }
 
-// cancelAlone has the agent end what it does without a prompt.
+// cancelAlone has the agent end what it does without a prompt. It says when it has ended that, if it has said that it works: a call without
+// that may go on in the background, and what is asked for it is nobody else's.
 func (m *machine) cancelAlone() {
+	m.ending = m.alone
 	m.do(effect{do: tellCancel, link: m.link})
 	m.do(effect{do: answerPeople, link: m.link})
 }
 
-// worksAstray reports whether the agent has begun something by itself in the wrong mode, and was not told to end it.
-func (m *machine) worksAstray() bool {
-	return m.astray && m.watch == nil && (m.turn == nil || m.turn.phase == waiting) && m.hasOpen()
+// runs reports whether the agent has a prompt.
+func (m *machine) runs() bool { return m.turn != nil && m.turn.phase >= running }
+
+// ends reports whether the agent was told to end what it does, and has not: what it asks people is on its way since before, or of that.
+func (m *machine) ends() bool {
+	return m.ending && !m.runs() || m.turn != nil && m.turn.phase == cancelling
 }
+
+// mayNotWork reports whether the agent is in the wrong mode, and without a prompt. Nobody else decides there what it may do.
+func (m *machine) mayNotWork() bool { return m.astray && !m.runs() }
+
+// worksAstray reports whether the agent has begun something by itself in the wrong mode, and was not told to end it.
+func (m *machine) worksAstray() bool { return m.mayNotWork() && m.watch == nil && m.hasOpen() }
 
 // hasOpen reports whether something of the agent's is open that it does.
 func (m *machine) hasOpen() bool { return m.asks > 0 || m.calls > 0 || m.alone }
+
+// rests is called where a turn has ended, or something of asks, calls and alone. An agent that has nothing open has ended what it was told to
+// end: what it begins then is something else.
+func (m *machine) rests() {
+	m.ending = m.ending && m.alone
+	if !m.runs() && !m.hasOpen() {
+		m.watch = nil
+	}
+}
 
 // busyAlone reports whether the agent does something without a prompt.
 func (m *machine) busyAlone() bool { return m.hasOpen() || m.working }
@@ -109,6 +129,9 @@ func (m *machine) stray(e event) {
 			}
 		case t.phase == waiting: // for that
 			m.end(t, nil, e.err)
+			if m.worksAstray() {
+				m.cancelAlone()
+			}
 		}
 		m.watchStray()
 		m.proceed()
@@ -128,7 +151,7 @@ func (m *machine) stray(e event) {
 
 // watchStray bounds what an agent goes on with in the wrong mode, that was told to end it.
 func (m *machine) watchStray() {
-	if m.watch == nil && (m.turn != nil && m.turn.phase >= running || m.busyAlone()) {
+	if m.watch == nil && (m.runs() || m.hasOpen()) {
 		m.watch = new(straying)
 		m.do(effect{do: watchStray, watch: m.watch})
 	}
@@ -137,7 +160,7 @@ func (m *machine) watchStray() {
 // unheeded is what follows where the bound has passed. What an agent has shown since is no proof that it goes on: it may be how it ended.
 func (m *machine) unheeded(still bool) {
 	m.watch = nil
-	if t := m.turn; m.life == open && (t != nil && t.phase >= running || still && m.hasOpen()) {
+	if m.life == open && (m.runs() || still && m.hasOpen()) {
 		m.endUnheeded(nil)
 	}
 }

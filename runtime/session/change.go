@@ -237,7 +237,7 @@ func CheckFolder(cwd string) *acp.Error {
 }
 
 // judge takes out of a change what has no effect, whatever the agent says, and what is so already. It asks nobody and changes nothing:
-// with what is left the agent is opened, or set to it. l serves the session, nil if nobody does.
+// with what is left the agent is opened, or set to it. l serves the session, nil if nobody does. The session's mu is held.
 func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 	takes, has := taken(info), rec.permissionMode()
 	byMode := !slices.Contains(takes, permissionMode)
@@ -321,7 +321,10 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 			}
 		}
 	}
-	c.judge(&was, s.served(), info)
+	l := s.served()
+	s.mu.Lock()
+	c.judge(&was, l, info)
+	s.mu.Unlock()
 	if c.keeps { // the agent is asked for nothing, and what it may still take was asked for before
 		s.mu.Lock()
 		s.setByLocked(s.askLocked(), "mode")

@@ -269,6 +269,35 @@ func (rec *record) noteMode(mode string) {
 	}
 }
 
+// noteOption notes that the agent was set to a value of an option: not every agent says so in its answer.
+func (rec *record) noteOption(id string, value json.RawMessage) {
+	if len(value) == 0 || currentValue(rec.ConfigOptions, id) == nil {
+		return
+	}
+	options := []byte{'['}
+	for i, o := range rawjson.Elements(rec.ConfigOptions) {
+		if i > 0 {
+			options = append(options, ',')
+		}
+		if rawjson.MemberString(o, "id") == id {
+			o = rawjson.SetMember(o, value, "currentValue")
+		}
+		options = append(options, o...)
+	}
+	rec.ConfigOptions = append(options, ']')
+}
+
+// noteOffered is noteOption if the option offers the value.
+func (rec *record) noteOffered(id string, value json.RawMessage) {
+	for _, o := range rawjson.Elements(rec.ConfigOptions) {
+		is := func(c json.RawMessage) bool { return rawjson.MemberString(c, "value") == textOf(value) }
+		if rawjson.MemberString(o, "id") == id && slices.ContainsFunc(Choices(o), is) {
+			rec.noteOption(id, value)
+			return
+		}
+	}
+}
+
 // opens notes what the agent has said of the session's settings as it opened it, and which have no effect.
 func (l *link) opens(result json.RawMessage) {
 	var said record

@@ -102,7 +102,9 @@ func (s *Session) Finish(ctx context.Context, p *agents.Process, asked json.RawM
 	}
 	c, chosen, setup := s.made(&now, info, members(asked, acp.MetaKey)), now.list(), now.Setup
 	now.Setup = nil // all of it is asked for
+	s.mu.Lock()
 	c.judge(&now, l, info)
+	s.mu.Unlock()
 	c.fields = nil // it is opened with it
 	if err := s.carryOut(ctx, agents.Needs{}, info, c); err != nil {
 		return nil, err

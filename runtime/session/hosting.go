@@ -466,18 +466,27 @@ func (s *Session) taken(l *link) bool {
 // forgotten notes, and tells everybody, that the agent has nothing of the session any more, as it has answered who waited no more.
 // Where another process serves the session by then, or is opening it, that one knows better.
 func (s *Session) forgotten(l *link) {
+	other := func() bool { return s.m.link != nil && s.m.link.p != l.p } // mu is held
 	s.mu.Lock()
-	other := s.m.link != nil && s.m.link.p != l.p
-	if !other && s.rec.Handover != "" {
+	over := other()
+	if !over && s.rec.Handover != "" {
 		s.rec.HandedOver, s.unsaved = false, true
 	}
 	s.mu.Unlock()
-	if other {
+	if over {
 		return
 	}
 	s.set.o.Tasks.Go(func() {
-		if s.hasAnswers() {
-			s.change(func(rec *record) { rec.Continuity = ContinuityFresh })
+		if !s.hasAnswers() {
+			return
+		}
+		fresh := false
+		s.change(func(rec *record) {
+			if fresh = !other(); fresh {
+				rec.Continuity = ContinuityFresh
+			}
+		})
+		if fresh {
 			s.tellContinuity(ContinuityFresh)
 		}
 	})

@@ -57,6 +57,11 @@ func isTool(method string) bool {
 	return false
 }
 
+// alters reports whether by a method the host, or a client, changes something for the agent.
+func alters(method string) bool {
+	return method == acp.MethodFSWriteTextFile || method == acp.MethodTerminalCreate
+}
+
 // Offered returns what an agent is told of client capabilities: the client's
 // own, and those that the host has in its place.
 func (set *Set) Offered(caps json.RawMessage) json.RawMessage {
@@ -99,6 +104,11 @@ func (s *Session) askHost(l *link, m *acp.Message) {
 	if s.m.link != l { // what the host did from now on, nobody would end
 		s.mu.Unlock()
 		l.p.Put(acp.NewError(own.ID(), acp.Errorf(acp.CodeCancelled, "the session is being closed")))
+		return
+	}
+	if alters(own.Method()) && l.mayNotWorkLocked() {
+		l.p.Put(acp.NewError(own.ID(), acp.Errorf(acp.CodeCancelled, "cancelled")))
+		s.handleLocked(event{kind: works})
 		return
 	}
 	if s.tools == nil {

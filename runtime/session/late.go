@@ -22,10 +22,11 @@ func (s *Session) chosenInstead(c choice) []choice {
 // carryLateLocked sets at an agent that serves the session what it was not set to as it was started, since it had no options then, and has by
 // now, or what it has left again. What somebody has chosen since counts for more. Where a
 // session must only read and its agent cannot be held to that, it strays: see [machine.stray]. Where a prompt waits for the agent to be set
-// back, it is set to all that counts, whatever else it is being set to: what waits for that is behind the prompt.
+// back, it is set to all that counts, whatever else it is being set to: what waits for that is behind the prompt. To the mode of a session that
+// must only read it is set back without waiting for anything, see readsLocked.
 func (s *Session) carryLateLocked() {
 	l := s.m.link
-	if l == nil || s.m.hosting != serving || l.carrying || !s.m.setting && (len(l.waiting) == 0 || s.choosing > 0) {
+	if l == nil || s.m.hosting != serving || l.carrying || !s.m.setting && (len(l.waiting) == 0 || s.choosing > 0 && !slices.ContainsFunc(l.waiting, l.readsLocked)) {
 		return
 	}
 	list, rest := s.lateLocked(l)
@@ -70,7 +71,7 @@ func (s *Session) lateLocked(l *link) (list, rest []choice) {
 	options := len(rawjson.Elements(s.rec.ConfigOptions)) > 0
 	for _, c := range l.waiting {
 		switch {
-		case !options && (c.option != "" || c.method == acp.MethodSessionSetMode && len(s.rec.Modes) == 0):
+		case s.choosing > 0 && !l.readsLocked(c), !options && (c.option != "" || c.method == acp.MethodSessionSetMode && len(s.rec.Modes) == 0):
 			rest = append(rest, c)
 		case l.countsLocked(c):
 			list = append(list, c)
@@ -99,6 +100,13 @@ func (s *Session) modeless(l *link) error {
 func (l *link) countsLocked(c choice) bool {
 	rec := &l.s.rec
 	return rec.chooses(c) || c.field(rec) == "mode" && slices.ContainsFunc(l.heldLocked(), func(holds choice) bool { return holds.text() == c.text() })
+}
+
+// readsLocked reports whether a choice is the mode in which the agent must be for a session that must only read. It waits for nothing else
+// that the agent is asked for, and has not answered: what clients choose of the mode meanwhile counts for more.
+func (l *link) readsLocked(c choice) bool {
+	rec := &l.s.rec
+	return rec.permissionMode() == "readonly" && c.field(rec) == "mode" && l.countsLocked(c)
 }
 
 // heldLocked is the mode that holds the session to its permissionMode where no mode is chosen: none, or one.
@@ -145,6 +153,12 @@ func (l *link) astrayLocked() bool {
 		}
 	}
 	return !known
+}
+
+// mayNotWorkLocked is mayNotWork of the machine, unless somebody has allowed it meanwhile.
+func (l *link) mayNotWorkLocked() bool {
+	m := &l.s.m
+	return m.link == l && m.life == open && m.mayNotWork() && l.astrayLocked()
 }
 
 // ChoseLate is Chose for an answer that has come behind its time limit.

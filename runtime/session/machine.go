@@ -75,7 +75,8 @@ import (
 //	          the next prompt waits until the
 //	          agent is set back
 //	works     the agent is told to end what it  -                -
-//	          does in the wrong mode
+//	          does in the wrong mode; not once
+//	          more before that has ended
 //	unheeded  turn over, releasing; releasing,  -                -
 //	          if the agent works by itself
 //	setBack   turn and requests go on           -                -
@@ -229,7 +230,8 @@ type machine struct {
 	working bool       // the agent has shown something since the last turn, or cancel
 	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is
 	setting bool       // astray: it is being set to that
-	watch   *straying  // astray: unheeded comes for it
+	watch   *straying  // astray: unheeded comes for it; nil when all has ended that the agent was told to end
+	ending  bool       // alone: the agent was told to end it
 	effects []effect   // of the event in hand
 }
 
@@ -278,7 +280,7 @@ func (m *machine) on(e event) []effect {
 	case answered:
 		if t := e.turn; m.turn == t && t.phase >= running && !m.again(t, e.err) {
 			if t.strayed != nil {
-				e.res, e.err = nil, t.strayed
+				t.used, e.res, e.err = e.res, nil, t.strayed
 			}
 			m.end(t, e.res, e.err)
 			m.proceed()
@@ -315,7 +317,7 @@ func (m *machine) on(e event) []effect {
 			m.proceed()
 		}
 	case works:
-		if m.life == open && m.worksAstray() {
+		if m.life == open && m.mayNotWork() && m.watch == nil {
 			m.cancelAlone()
 			m.watchStray()
 		}
@@ -446,7 +448,7 @@ func (m *machine) serve() {
 		}
 	case m.hosting == serving && t != nil && t.phase == waiting:
 		m.record(t)
-		t.phase = running
+		t.phase, m.ending = running, false
 		m.do(effect{do: givePrompt, turn: t, link: m.link})
 	case m.hosting == dormant && t != nil:
 		m.start(effect{do: startProcess, turn: t})
@@ -570,6 +572,7 @@ func (m *machine) end(t *turn, res *acp.Message, err error) {
 	m.do(effect{do: endTurn, turn: t, res: res, err: err})
 	if m.turn == t {
 		m.turn = nil
+		m.rests()
 	}
 }
 
@@ -625,13 +628,13 @@ func (m *machine) unlink(reason string) {
 
 // left notes that no process works for the session any more.
 func (m *machine) left() {
-	m.link, m.alone, m.astray, m.setting, m.watch = nil, false, false, false, nil
+	m.link, m.alone, m.astray, m.setting, m.watch, m.ending = nil, false, false, false, nil, false
 }
 
 // release has the agent close its side of the session, or delete it: a dormant one
 // at a process that is looked for.
 func (m *machine) release() {
-	m.hosting, m.astray, m.setting, m.watch = releasing, false, false, nil
+	m.hosting, m.astray, m.setting, m.watch, m.ending = releasing, false, false, nil, false
 	goal := closed
 	if m.life == stopping {
 		goal = m.goal

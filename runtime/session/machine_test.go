@@ -144,6 +144,21 @@ var moves = []struct {
 	}},
 	{"is set back", func(w *world) bool { return w.setTo(setBack) }},
 	{"is not set back", func(w *world) bool { return w.setTo(strayed) }},
+	{"begins something", func(w *world) bool {
+		if w.m.link == nil || w.m.hosting != serving || w.m.calls > 0 {
+			return false
+		}
+		w.m.calls, w.m.alone = 1, true
+		return !w.m.worksAstray() || w.on(event{kind: works})
+	}},
+	{"ends that", func(w *world) bool {
+		if w.m.calls == 0 {
+			return false
+		}
+		w.m.calls, w.m.alone = 0, false
+		w.m.rests()
+		return true
+	}},
 	{"unheeded", func(w *world) bool {
 		return w.m.watch != nil && w.on(event{kind: unheeded, watch: w.m.watch, still: true})
 	}},
@@ -245,6 +260,9 @@ func (w *world) on(e event) bool {
 				w.fault = "a prompt waits for the answer of one that is over"
 			}
 			drop(&w.turns, eff.turn) // it is answered as the other one
+		case failCalls:
+			w.m.calls = 0
+			w.m.rests()
 		case givePrompt:
 			if eff.link == nil || eff.turn.phase != running {
 				w.fault = "a prompt was given to nobody"
@@ -404,6 +422,12 @@ func (m *machine) check() error {
 		return errors.New("an agent is watched that is in its mode")
 	case m.astray && m.watch == nil && m.life == open && m.turn != nil && m.turn.phase >= running:
 		return errors.New("nothing bounds what an agent does in the wrong mode")
+	case m.astray && m.watch == nil && m.life == open && m.hasOpen():
+		return errors.New("nothing bounds what an agent does by itself in the wrong mode")
+	case m.watch != nil && !m.runs() && !m.hasOpen() || m.ending && !m.alone:
+		return errors.New("an agent is watched that has ended all")
+	case m.hosting == dormant && m.hasOpen():
+		return errors.New("a call goes on that nobody works on")
 	case len(m.waiters) > 0 && (!m.setting || m.turn == nil) && m.hosting != starting && m.hosting != releasing && m.hosting != failing && m.hosting != pausing:
 		return errors.New("a request waits for a process that nobody starts")
 	case m.turn != nil && (m.turn.phase == queued || m.turn.phase == over):
@@ -490,7 +514,7 @@ func (w *world) key() string {
 			waits = 2
 		}
 	}
-	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, m.astray, m.setting, m.watch != nil, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
+	return fmt.Sprint(first, m.life, m.goal, m.hosting, p, missed, min(len(m.queue), 2), waits, ahead, min(len(m.stops), 2), m.down, m.told, m.link != nil, m.astray, m.setting, m.watch != nil, m.ending, m.calls > 0, w.given, min(len(m.copies), 2), min(len(w.copies), 2), min(w.pauses, 2), w.shut)
 }
 
 // Every event in every state that can be reached leaves a state that is sound, and

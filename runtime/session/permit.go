@@ -109,6 +109,18 @@ func (rec *record) holds(l *link, info adapters.Info, wish string) [2]string {
 	return [2]string{}
 }
 
+// tellsLocked notes the mode of a permissionMode, which the adapter takes, where the agent tells of its modes, or of its option for them, only
+// behind its answer: it may have been set to another one by then.
+func (l *link) tellsLocked(modes, options bool) {
+	rec := &l.s.rec
+	stands := cmp.Or(l.at[0], l.at[1], l.p.Agent().Info().ModeFor(rec.permissionMode(), rec.modes()))
+	for i, tells := range []bool{modes && len(rec.Modes) > 0, options && rec.option("mode") != ""} {
+		if tells && l.at[i] == "" {
+			l.at[i] = stands
+		}
+	}
+}
+
 // permit sets the agent's mode for a permissionMode. One that asks for nothing takes the agent back out of the mode of the one that the
 // session has, unless another one was chosen since. It returns why it could not.
 func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish string) (reason string) {

@@ -292,8 +292,8 @@ type link struct {
 	unwanted  bool                // nobody needs it any more; likewise
 	modes     bool                // the agent has said in which mode it has opened it; written before anybody is served
 	options   bool                // and with which options; likewise
-	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; likewise
-	refused   []Unsupported       // and what of the setup it said has no effect; likewise
+	at        [2]string           // the mode in which it has opened it, as [record.inModes] has it; s.mu guards it
+	refused   []Unsupported       // what of the setup it said has no effect; written before anybody is served
 	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
 	carrying  bool                // it is being set to that; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
@@ -380,6 +380,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		s.showsWorkLocked()
 		s.calls.note(m.Update(), s.Log().Given()+1)
 		s.m.calls = len(s.calls.open)
+		s.m.rests()
 		if s.noteSubagentLocked(m) {
 			s.saveSoon() // not at the end of the turn, which may be far behind it
 		}
@@ -405,6 +406,7 @@ func (l *link) Receive(m *acp.Message) bool {
 		}
 	case "current_mode_update", "config_option_update":
 		s.noteSettingsLocked(m, s.followsLocked())
+		l.tellsLocked(string(m.UpdateKind()) == "current_mode_update", string(m.UpdateKind()) == "config_option_update")
 		s.carryLateLocked()
 	}
 	s.append(kind, journal.Everyone, m)
@@ -438,6 +440,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 			return false
 		}
 		s.m.alone = rawjson.MemberBool(m.Params(), "working")
+		s.m.rests()
 		noted := s.noteAloneLocked()
 		s.announceLocked()
 		s.shownLeaving()
@@ -469,7 +472,7 @@ func (s *Session) receiveOther(l *link, m *acp.Message) bool {
 
 // shownLeaving lets go of mu behind what the agent has shown: in the wrong mode it is told to end what it does.
 func (s *Session) shownLeaving() {
-	if s.m.worksAstray() && s.m.link.astrayLocked() {
+	if s.m.worksAstray() && s.m.link.mayNotWorkLocked() {
 		s.handleLocked(event{kind: works})
 		return
 	}

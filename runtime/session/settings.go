@@ -270,6 +270,9 @@ func unkept(err error) error {
 func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choice {
 	s.unsaved = true
 	options, _ := rawjson.Member(result, "configOptions")
+	if len(options) > 0 && options[0] != '[' {
+		options = nil
+	}
 	switch {
 	case c.option != "" && s.said.since(asked, c.option, c.value):
 		if now := currentValue(s.rec.ConfigOptions, c.option); now != nil {
@@ -283,19 +286,35 @@ func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choi
 		if c.option != "" {
 			s.said.forget(c.option)
 		}
-		if len(options) > 0 {
+		if options != nil {
 			s.rec.noteOptions(options, said && s.followsLocked())
+		} else if c.option != "" {
+			s.rec.noteOption(c.option, c.value)
+		}
+	}
+	if s.m.link != nil {
+		s.m.link.tellsLocked(false, options != nil)
+	}
+	// The same may be an option, and set in another way; see choose.
+	alike := func(category string) {
+		if option, value := s.rec.option(category), rawjson.AppendQuoted(nil, c.id); options == nil && c.id != "" && !s.said.since(asked, option, value) {
+			s.rec.noteOffered(option, value)
 		}
 	}
 	switch {
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.option("mode"):
 		s.rec.noteMode(textOf(c.value))
-	case c.method != acp.MethodSessionSetMode || c.id == "" || len(s.rec.Modes) == 0:
+	case c.method == acp.MethodSessionSetModel:
+		alike("model")
+	case c.method != acp.MethodSessionSetMode || c.id == "":
 	case s.said.since(asked, "", c.value):
-		c.id = rawjson.MemberString(s.rec.Modes, "currentModeId")
+		c.id = cmp.Or(rawjson.MemberString(s.rec.Modes, "currentModeId"), c.id)
 	default:
 		s.said.forget("")
-		s.rec.Modes = rawjson.SetMember(s.rec.Modes, c.value, "currentModeId")
+		if len(s.rec.Modes) > 0 {
+			s.rec.Modes = rawjson.SetMember(s.rec.Modes, c.value, "currentModeId")
+		}
+		alike("mode")
 	}
 	return c
 }
@@ -345,10 +364,10 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 			return missing, endedAt(l.p)
 		}
-		if late && s.choosing > 1 && !s.m.setting { // the agent has been asked for it already: it goes on behind that, with what is chosen then
-			l.waiting = append(append(l.waiting, c), list...)
+		if late && s.choosing > 1 && !s.m.setting && !l.readsLocked(c) { // the agent has been asked for it already: it goes on behind that, with what is chosen then
+			l.waiting = append(l.waiting, c)
 			s.mu.Unlock()
-			return missing, nil
+			continue
 		}
 		if late && !l.countsLocked(c) {
 			s.mu.Unlock()
@@ -574,7 +593,7 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 		if err != nil {
 			err = unkept(err)
 		}
-		told(s.withOptions(&answer), err)
+		told(s.withOptions(method, &answer), err)
 	}
 	if method == acp.MethodSessionSetTitle {
 		s.Rename(rawjson.MemberString(params, "title"), kept)
@@ -625,13 +644,13 @@ func choiceOf(method string, params json.RawMessage) choice {
 }
 
 // withOptions returns the agent's answer with the options as they are now: the agent may have
-// told of a change since it gave it.
-func (s *Session) withOptions(res *acp.Message) *acp.Message {
+// told of a change since it gave it, or not say in it what the protocol wants to be said.
+func (s *Session) withOptions(method string, res *acp.Message) *acp.Message {
 	said, ok := rawjson.Member(res.Result(), "configOptions")
 	s.mu.Lock()
 	now := s.rec.ConfigOptions
 	s.mu.Unlock()
-	if !ok || string(said) == string(now) {
+	if !ok && method != acp.MethodSessionSetConfigOption || string(said) == string(now) || len(now) == 0 {
 		return res
 	}
 	own := acp.NewResult(res.ID(), rawjson.SetMember(res.Result(), now, "configOptions"))

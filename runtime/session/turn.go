@@ -38,6 +38,7 @@ type turn struct {
 	seq       uint64       // of the prompt in the log; 0 before it is there
 	answered  bool         // its client was answered when it began, and is told of its end
 	strayed   error        // cancelling: why, where the agent was not in the mode that it must be in; it is what the turn ends with
+	used      *acp.Message // over, and strayed: what the agent has answered; nil for nothing
 	missed    bool         // a process has ended that was to be given it
 	handsOver bool         // it was given with the text of another conversation
 	agentID   int64        // the request's id at the agent
@@ -249,6 +250,11 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 	default:
 		outcome = observe.OutcomeOfTurn(res)
 		end = *res
+		s.rec.noteTurn(time.Now(), outcome.Usage)
+		s.unsaved = true
+	}
+	if t.used != nil { // what it has cost is so nevertheless
+		outcome.Usage = observe.OutcomeOfTurn(t.used).Usage
 		s.rec.noteTurn(time.Now(), outcome.Usage)
 		s.unsaved = true
 	}

@@ -136,6 +136,7 @@ export class Prompts {
   #count = 0;
 
   add(sessionId: string, connected: Connected, wire: Wire, given?: unknown): Turn<AcpVersion> {
+    given ??= undefined; // as at the gateway null is none
     if (given !== undefined && (!given || typeof given !== "string" || this.#open.has(keyOf({ sessionId, promptId: given })))) throw new TypeError("give each prompt a promptId of its own");
     const queue = this.#queue(sessionId);
     const before = wire.oneByOne ? queue.at(-1) : undefined;

@@ -14,7 +14,7 @@ function client(version: 1 | 2 = 1, oneByOne = false, events: (after: number) =>
   const lost = new Promise<void>((resolve) => (lose = resolve));
   const sent: string[] = [];
   const cancels: (string[] | undefined)[] = []; // of the prompts' own: the ids that they name
-  const send = (given?: string): Turn<1 | 2> => prompts.add("s", async () => async (_again, ids) => void cancels.push(ids), {
+  const send = (given?: unknown): Turn<1 | 2> => prompts.add("s", async () => async (_again, ids) => void cancels.push(ids), {
     oneByOne, newest: () => 0, after: () => 0, reached: () => new Promise(() => {}), broken: () => undefined, connected: async () => {}, lost: () => new Promise(() => {}),
     patience: () => new Backoff({ giveUpAfterMs: Infinity, firstDelayMs: 1, maxDelayMs: 20 }, new AbortController().signal), // as a client does
     send: (promptId, onSent) => {
@@ -271,6 +271,16 @@ test("the end of a prompt that was given an id is its own, also when it comes la
   await turn;
   const end = (promptId: string, sessionId = "s") => prompts.ended({ sessionId, promptId, result: { stopReason: "end_turn" } });
   expect([end("mine"), end("theirs"), end("mine", "another session")]).toEqual([true, false, false]);
+});
+
+test("null is no id, as at the gateway, and what else is no text is refused", async () => {
+  const { prompts, send, answer, sent } = client();
+  const turn = send(null);
+  expect(sent).toEqual([expect.any(String)]);
+  for (const id of ["", 0, 1, false, {}]) expect(() => send(id)).toThrow(TypeError);
+  answer({ stopReason: "end_turn" });
+  expect((await turn).stopReason).toBe("end_turn");
+  expect(prompts.ended({ sessionId: "s", promptId: "null", result: cancelled })).toBe(false);
 });
 
 test("an id that was given counts in its session, and not when the gateway has refused the prompt", async () => {
