@@ -190,11 +190,11 @@ func (c *Client) sends(s *session, at uint64, m *acp.Message) (to *line, never b
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Method() == acp.MethodSessionPrompt {
-		never = s.passedLocked(at)
+		id := rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId")
+		never = s.passedLocked(at) || slices.ContainsFunc(s.alone, func(one alone) bool { return one.id == id && at < one.at })
 		for i := range s.alone {
-			if one := &s.alone[i]; one.id == rawjson.MemberString(m.Meta(), acp.MetaKey, "promptId") {
-				never = never || at < one.at
-				one.passed = one.passed || one.at < at
+			if one := &s.alone[i]; !never && one.id == id {
+				one.passed = true
 			}
 		}
 	}

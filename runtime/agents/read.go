@@ -143,13 +143,24 @@ func (p *Process) find(r *route, m *acp.Message) bool {
 		return false
 	}
 	p.mu.Unlock()
-	p.unknown(m)
+	p.agent.log.Warn("message for a session this process does not have", "method", m.Method(), "session", m.Session())
+	p.refuseUnknown(m)
 	return false
 }
 
-// unknown takes a message of a session that nobody has here.
-func (p *Process) unknown(m *acp.Message) {
-	p.agent.log.Warn("message for a session this process does not have", "method", m.Method(), "session", m.Session())
+// giveUp takes what came early for a session, and is for nobody.
+func (p *Process) giveUp(came []acp.Message) {
+	if len(came) == 0 {
+		return
+	}
+	p.agent.log.Warn("messages for a session this process does not have", "messages", len(came), "session", came[0].Session())
+	for i := range came {
+		p.refuseUnknown(&came[i])
+	}
+}
+
+// refuseUnknown answers the agent what it asks for a session that nobody has here.
+func (p *Process) refuseUnknown(m *acp.Message) {
 	if m.IsRequest() {
 		p.Put(acp.NewError(m.ID(), acp.Errorf(acp.CodeResourceNotFound, "session not found")))
 	}
@@ -186,9 +197,7 @@ func (p *Process) DropEarly(native string) {
 	p.mu.Lock()
 	came := p.early.take(string(rawjson.AppendQuoted(nil, native)))
 	p.mu.Unlock()
-	for i := range came {
-		p.unknown(&came[i])
-	}
+	p.giveUp(came)
 }
 
 // take returns the messages of a session, and keeps them no longer.
@@ -227,9 +236,7 @@ func (p *Process) Creating() (done func()) {
 		}
 		p.mu.Unlock()
 		for _, of := range came {
-			for i := range of {
-				p.unknown(&of[i])
-			}
+			p.giveUp(of)
 		}
 	}
 }

@@ -283,12 +283,13 @@ func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choi
 		}
 	default: // not every agent says in its answer what options it has
 		said := c.option == "" || currentValue(options, c.option) != nil
+		other := s.said.anySince(asked, c.option) // as a model by its full name, or that it stays as it was
 		if c.option != "" {
 			s.said.forget(c.option)
 		}
 		if options != nil {
 			s.rec.noteOptions(options, said && s.followsLocked())
-		} else if c.option != "" {
+		} else if c.option != "" && !other {
 			s.rec.noteOption(c.option, c.value)
 		}
 	}
@@ -297,8 +298,8 @@ func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choi
 	}
 	// The same may be an option, and set in another way; see choose.
 	alike := func(category string) {
-		if option, value := s.rec.option(category), rawjson.AppendQuoted(nil, c.id); options == nil && c.id != "" && !s.said.since(asked, option, value) {
-			s.rec.noteOffered(option, value)
+		if option := s.rec.option(category); options == nil && c.id != "" && !s.said.anySince(asked, option) {
+			s.rec.noteOffered(option, rawjson.AppendQuoted(nil, c.id))
 		}
 	}
 	switch {
@@ -309,6 +310,7 @@ func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choi
 	case c.method != acp.MethodSessionSetMode || c.id == "":
 	case s.said.since(asked, "", c.value):
 		c.id = cmp.Or(rawjson.MemberString(s.rec.Modes, "currentModeId"), c.id)
+		alike("mode")
 	default:
 		s.said.forget("")
 		if len(s.rec.Modes) > 0 {
@@ -355,6 +357,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 		return nil, nil
 	}
 	list = slices.Clone(list)
+	behind := false // something of the list goes on later, so what follows does as well
 	for len(list) > 0 {
 		c := list[0]
 		list = list[1:]
@@ -364,7 +367,8 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			s.mu.Unlock()
 			return missing, endedAt(l.p)
 		}
-		if late && s.choosing > 1 && !s.m.setting && !l.readsLocked(c) { // the agent has been asked for it already: it goes on behind that, with what is chosen then
+		behind = behind || late && s.choosing > 1 && !s.m.setting
+		if behind && !l.readsLocked(c) { // the agent has been asked for it already: it goes on behind that, with what is chosen then
 			l.waiting = append(l.waiting, c)
 			s.mu.Unlock()
 			continue
@@ -497,6 +501,16 @@ func (w *said) note(option string, value json.RawMessage) {
 // since reports whether the agent has said a value since it had said n things.
 func (w *said) since(n uint64, option string, value json.RawMessage) bool {
 	return w.at[option+"\x00"+string(value)] > n
+}
+
+// anySince reports whether the agent has said any value of an option since it had said n things.
+func (w *said) anySince(n uint64, option string) bool {
+	for said, at := range w.at {
+		if at > n && strings.HasPrefix(said, option+"\x00") {
+			return true
+		}
+	}
+	return false
 }
 
 // forget forgets what was said of an option: an answer says how it is by now.
