@@ -146,6 +146,9 @@ test("frames are held against the schema, sent again, and compared", async () =>
   const entry = page.getByRole("region", { name: "Entry" });
   const search = page.getByRole("searchbox", { name: "Search" });
   const params = page.getByRole("textbox", { name: "Params" });
+  const filters = () => page.getByRole("search", { name: "Filter the traffic" }).locator("input").evaluateAll((all) => all.map((e) => e.getBoundingClientRect().x));
+  await search.waitFor();
+  const places = await filters();
   await page.getByRole("button", { name: "Send a request" }).click();
   const ask = async (method: string, value: object) => {
     await page.getByRole("combobox", { name: "Method" }).fill(method);
@@ -162,6 +165,7 @@ test("frames are held against the schema, sent again, and compared", async () =>
   await list.getByText("1 violation of the schema").waitFor({ state: "attached" });
   expect(await page.locator(".wire-wrong").count()).toBe(1);
   await page.getByText("1 entry violates the schema").waitFor();
+  expect(await filters(), "the filters stay under the mouse").toEqual(places);
   await page.getByRole("checkbox", { name: "Violations only" }).check();
   await expect.poll(() => list.getByRole("option").count()).toBe(1);
   await page.getByRole("checkbox", { name: "Violations only" }).uncheck();

@@ -78,14 +78,14 @@ export default function Wire({ route }: AreaProps) {
           <Input ref={search} type="search" aria-label="Search" placeholder="Search methods and contents" value={filter.text} onChange={(event) => rows.filter({ text: event.target.value })} />
           <Segmented small label="What" value={filter.kinds} onChange={(kinds) => rows.filter({ kinds })} options={[{ value: "all", label: "All" }, { value: "acp", label: "ACP" }, { value: "http", label: "HTTP" }]} />
           <Segmented small label="Direction" value={filter.direction} onChange={(direction) => rows.filter({ direction })} options={[{ value: "both", label: "Both" }, { value: "sent", label: "Sent" }, { value: "received", label: "Received" }]} />
+          <Checkbox label="Errors only" checked={filter.errors} onChange={(event) => rows.filter({ errors: event.target.checked })} />
+          <Checkbox label="Violations only" checked={filter.wrong} onChange={(event) => rows.filter({ wrong: event.target.checked })} />
           {state.sessions.length > 0 && (
             <Select aria-label="Session" value={filter.session} onChange={(event) => rows.filter({ session: event.target.value })}>
               <option value="">All sessions</option>
               {state.sessions.map((id) => <option key={id} value={id}>{id}</option>)}
             </Select>
           )}
-          <Checkbox label="Errors only" checked={filter.errors} onChange={(event) => rows.filter({ errors: event.target.checked })} />
-          <Checkbox label="Violations only" checked={filter.wrong} onChange={(event) => rows.filter({ wrong: event.target.checked })} />
           {(wrong.length > 0 || violations.left > 0) && (
             <span className="row nowrap small" role="group" aria-label="Violations of the schema">
               {wrong.length > 0 && <Badge tone="warn">{plural(wrong.length, "entry violates", "entries violate")} the schema</Badge>}
