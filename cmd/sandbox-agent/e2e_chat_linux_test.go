@@ -16,6 +16,8 @@ import (
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 // talk is a command on a terminal.
@@ -343,6 +345,8 @@ func TestChat_GoesToAnOldSession(t *testing.T) {
 	if r := other.prompt(other.newSession(), "echo from long ago"); r != "end_turn" {
 		t.Fatal(r)
 	}
+	then := time.Now()
+	patient.Until(patience, func() bool { return time.Since(then) > time.Millisecond }) // sessions are as old as the clock of the log says, in milliseconds
 	var newest string
 	for range 60 {
 		newest = other.newSession()
