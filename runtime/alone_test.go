@@ -98,6 +98,19 @@ func TestStray_AsksByItself(t *testing.T) {
 	}
 }
 
+// isSetBack fails unless the next prompt is given to the process that has the session, behind its mode.
+func (a *fakeAgent) isSetBack(t *testing.T, tc *testClient, back sent) {
+	t.Helper()
+	id := tc.request("session/prompt", prompt("n", "z"))
+	again := a.nextOf(t, "session/set_mode")
+	if again.to != back.to {
+		t.Error("the session is opened elsewhere")
+	}
+	takesAll(again)
+	a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+	tc.until(id)
+}
+
 // What such an agent asks while it ends what it was told to end is of that: it heeds the cancel, and keeps the session.
 func TestStray_AsksAsItIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -112,14 +125,7 @@ func TestStray_AsksAsItIsTold(t *testing.T) {
 			t.Errorf("clients are asked %s", asked[0].Frame())
 		}
 		time.Sleep(time.Minute)
-		id := tc.request("session/prompt", prompt("n", "z"))
-		again := a.nextOf(t, "session/set_mode")
-		if again.to != back.to {
-			t.Error("the session is opened elsewhere")
-		}
-		takesAll(again)
-		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
-		tc.until(id)
+		a.isSetBack(t, tc, back)
 	})
 }
 
@@ -146,14 +152,7 @@ func TestStray_BeginsSomethingElse(t *testing.T) {
 			back.to.send(endsItself)
 			tc.shows()
 			time.Sleep(time.Minute)
-			id := tc.request("session/prompt", prompt("n", "z"))
-			again := a.nextOf(t, "session/set_mode")
-			if again.to != back.to {
-				t.Error("the session is opened elsewhere")
-			}
-			takesAll(again)
-			a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
-			tc.until(id)
+			a.isSetBack(t, tc, back)
 		})
 	}
 }
