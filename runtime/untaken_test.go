@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"io"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +20,8 @@ type mortalAgent struct {
 	noticed chan struct{} // closed when the gateway may notice the deaths
 
 	mu   sync.Mutex
-	dead int // how many processes from now on do not take a prompt
+	dead int  // how many processes from now on do not take a prompt
+	seen bool // before anything is written: the gateway sees the end of those before it sees that they do not take it
 }
 
 func newMortalAgent() *mortalAgent {
@@ -50,6 +52,12 @@ func (c *mortalConn) Write(ctx context.Context, m acp.Message) error {
 		c.a.dead--
 		c.a.mu.Unlock()
 		if dead {
+			if c.a.seen {
+				c.crash(&adapters.ExitError{Code: -1, Signal: "SIGKILL"})
+				for range 100_000 { // for as long as that takes
+					goruntime.Gosched()
+				}
+			}
 			c.a.missed <- struct{}{}
 			return io.ErrClosedPipe
 		}
@@ -107,6 +115,13 @@ func TestUntaken_DeathAndPrompt(t *testing.T) {
 			id := begin(w, "one")
 			<-w.a.missed
 			close(w.a.noticed)
+			next(w, "one")
+			ends(w, id, "end_turn")
+		}},
+		"its end is noticed while it is given the prompt": {1, 2, func(w *world) {
+			w.a.seen = true
+			close(w.a.noticed)
+			id := begin(w, "one")
 			next(w, "one")
 			ends(w, id, "end_turn")
 		}},

@@ -703,6 +703,17 @@ func (p *Process) drainLocked(room func(n int) bool) error {
 	}
 }
 
+// closeInput returns when nothing is being written any more, so that it is known whether the agent can have got it.
+func (p *Process) closeInput() {
+	if p.wmu.TryLock() {
+		p.wmu.Unlock()
+		return
+	}
+	p.agent.set.o.Tasks.Go(func() { _ = p.conn.Close() }) // which ends the write
+	p.wmu.Lock()
+	defer p.wmu.Unlock()
+}
+
 // writeMessage writes to the agent; wmu is held. A process that takes no input
 // any more is ended: its reader learns how, and fails what waits for it.
 func (p *Process) writeMessage(m acp.Message) error {

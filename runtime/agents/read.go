@@ -73,6 +73,7 @@ func (p *Process) read() {
 		var err error
 		if m, err = p.conn.Read(context.Background()); err != nil {
 			flush()
+			p.closeInput()
 			p.end(err)
 			_ = p.conn.Close()
 			return
