@@ -114,17 +114,20 @@ func (a *agent) prompt(m *incoming) {
 	a.answer(m.ID, end)
 }
 
-// stream says count updates, of which the first one has a number. Only the time and the number differ,
-// so each is made in place.
+// stream says count updates, of which the first one has a number. Each has a time, and other words than those before it, up to a
+// megabyte: no log is made smaller than those of real agents.
 func (a *agent) stream(session string, first, count, size int, pause time.Duration) {
 	line := []byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"` + session +
 		`","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"`)
 	at := len(line)
 	line = append(line, make([]byte, stampSize)...)
-	line = append(line, prose(size-stampSize)...)
-	line = append(line, `"}}}}`+"\n"...)
+	texts := make([]string, max(1, min(count, 1<<20/max(size, 1))))
+	for i := range texts {
+		texts[i] = prose(size-stampSize, uint32(i))
+	}
 	began := time.Now()
 	for i := range count {
+		line = append(append(line[:at+stampSize], texts[i%len(texts)]...), `"}}}}`+"\n"...)
 		if wait := time.Until(began.Add(time.Duration(i) * pause)); pause > 0 && wait > 0 {
 			time.Sleep(wait)
 		}
@@ -133,11 +136,11 @@ func (a *agent) stream(session string, first, count, size int, pause time.Durati
 	}
 }
 
-// prose returns so many bytes of text that is about as hard to compress as what agents say.
-func prose(size int) string {
+// prose returns about so many bytes of text that is as hard to compress as what agents say.
+func prose(size int, seed uint32) string {
 	words := strings.Fields("the file has a function that reads each line and returns an error when it cannot be parsed so a test for it should write one with two lines of which the second is not closed return nil err if else func package string int bytes len range for var 12 400 main.go _test.go Δ")
 	var b strings.Builder
-	for seed := uint32(1); b.Len() < size; {
+	for seed = seed*2654435761 + 1; b.Len() < size; {
 		seed = seed*1664525 + 1013904223
 		b.WriteString(words[int(seed>>16)%len(words)])
 		if seed>>28 == 0 {

@@ -117,12 +117,24 @@ func readHeader(b []byte) (h header, ok bool) {
 	}, true
 }
 
-// store makes b, a header's place and a payload that is not compressed, a block.
-func (h header) store(b []byte) {
+// seal makes b, the header's place and a payload, a block.
+func (h *header) seal(b []byte, codec byte, raw int) {
 	payload := b[headerSize:]
-	h.codec, h.raw, h.stored = stored, uint32(len(payload)), uint32(len(payload))
+	h.codec, h.raw, h.stored = codec, uint32(raw), uint32(len(payload))
 	h.sum = crc32.Checksum(payload, castagnoli)
 	h.put(b)
+}
+
+// compress appends raw, compressed, to dst, which it returns as it was when that does not take less.
+func compress(dst, raw []byte) []byte {
+	start, n := len(dst), s2.MaxEncodedLen(len(raw))
+	if cap(dst)-start < n {
+		dst = append(make([]byte, 0, start+n), dst...)
+	}
+	if out := s2.Encode(dst[start:start+n], raw); len(out) < len(raw)-len(raw)/8 {
+		return dst[:start+len(out)]
+	}
+	return dst
 }
 
 // appendBlock appends the block with the payload raw to dst. The caller sets
@@ -130,22 +142,16 @@ func (h header) store(b []byte) {
 func appendBlock(dst []byte, h header, raw []byte) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, headerSize)...)
-	h.codec, h.raw = stored, uint32(len(raw))
+	codec := byte(stored)
 	if len(raw) >= compressFrom {
-		n := s2.MaxEncodedLen(len(raw))
-		if room := cap(dst) - len(dst); room < n {
-			dst = append(make([]byte, 0, len(dst)+n), dst...)
-		}
-		if out := s2.Encode(dst[len(dst):len(dst)+n], raw); len(out) < len(raw)-len(raw)/8 {
-			h.codec, dst = compressed, dst[:len(dst)+len(out)]
-		}
+		dst = compress(dst, raw)
 	}
-	if h.codec == stored {
+	if len(dst) > start+headerSize {
+		codec = compressed
+	} else {
 		dst = append(dst, raw...)
 	}
-	payload := dst[start+headerSize:]
-	h.stored, h.sum = uint32(len(payload)), crc32.Checksum(payload, castagnoli)
-	h.put(dst[start:])
+	h.seal(dst[start:], codec, len(raw))
 	return dst
 }
 

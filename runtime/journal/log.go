@@ -128,6 +128,7 @@ type Log struct {
 	whole    bool      // nothing is lost at the file's end, which has no closing mark: who wrote it was killed, and the machine went on
 	bound    uint64    // numbers up to it are reserved in the file
 	loose    int64     // bytes of blocks that could be fewer and compressed
+	packing  packing   // of what is written
 	version  int       // counts files: positions in an earlier one mean nothing
 	blocks   []*block  // oldest first; the file's newest entries
 	held     int       // bytes of blocks

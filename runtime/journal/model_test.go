@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,7 +67,11 @@ func (m *model) append() {
 		if n == 90_000 && m.dice.IntN(4) > 0 {
 			n = 5
 		}
-		frame := fmt.Sprintf(`{"n":%d,"x":"%s"}`, m.dice.Int64(), noise(m.dice.IntN(n)))
+		text := noise(m.dice.IntN(n))
+		if m.dice.IntN(2) == 0 { // it is compressed when it is written
+			text = strings.Repeat("a", len(text))
+		}
+		frame := fmt.Sprintf(`{"n":%d,"x":"%s"}`, m.dice.Int64(), text)
 		seq := m.l.Append(Update, Everyone, []byte(frame))
 		if old, ok := m.seen[seq]; ok {
 			m.t.Fatalf("entry %d is given again: a reader had %.60s", seq, old)

@@ -8,6 +8,11 @@ import (
 // packUpTo is how many bytes of lines small blocks are put together to.
 const packUpTo = 64 << 10
 
+// loose reports whether the block's entries would take less together with others, or compressed.
+func (h *header) loose() bool {
+	return h.kind == entries && (h.raw < packUpTo/2 || h.codec == stored)
+}
+
 // writer writes a file anew from parts of others.
 type writer struct {
 	f    io.WriterAt
@@ -70,7 +75,7 @@ func (w *writer) add(h header, lines []byte) error {
 
 // part writes a part that can be used.
 func (w *writer) part(p *part) error {
-	if w.pack && p.kind == entries && (p.raw < packUpTo/2 || p.codec == stored) {
+	if w.pack && p.loose() {
 		lines, err := p.appendPayload(nil, p.payload)
 		if err != nil {
 			return err

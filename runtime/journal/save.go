@@ -180,8 +180,7 @@ func (l *Log) savedLocked() uint64 {
 }
 
 // writeLocked writes a block to the end of the file: b has room for the header h,
-// and the payload. It is written as it is. To compress it costs more than to
-// write it; that is done when the log is given back.
+// and the payload.
 func (l *Log) writeLocked(h header, b []byte) error {
 	if l.cut {
 		if err := l.file.Truncate(l.size); err != nil {
@@ -190,7 +189,13 @@ func (l *Log) writeLocked(h header, b []byte) error {
 		l.cut = false
 	}
 	h.boot = l.o.disk.Boot()
-	h.store(b)
+	packed := l.packing.pack(&h, b)
+	if packed != nil {
+		defer scratch.Put(packed)
+		b = *packed
+	} else {
+		h.seal(b, stored, len(b)-headerSize)
+	}
 	begins := l.size == 0
 	if begins {
 		b = append(appendBeginning(nil, l.o.about(), h.first, h.first-1-h.skipped, h.boot), b...)
@@ -202,7 +207,9 @@ func (l *Log) writeLocked(h header, b []byte) error {
 	if begins {
 		l.start = int64(len(versionLine))
 	}
-	l.loose += int64(len(b))
+	if h.loose() {
+		l.loose += int64(len(b))
+	}
 	l.size += int64(len(b))
 	if l.o.Stats != nil {
 		l.o.Stats.Written.Add(uint64(len(b)))
