@@ -88,10 +88,11 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 		}
 		n := len(dst)
 		if out, ok := l.memoryLocked(dst, c, last, limit); ok {
-			l.mu.Unlock()
 			if len(out) > n {
 				c.after, c.file = out[len(out)-1].Seq, nil
+				l.readLocked(c.after)
 			}
+			l.mu.Unlock()
 			return out, nil
 		}
 		if l.path == "" { // a file has what was not let go

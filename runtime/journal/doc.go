@@ -41,8 +41,8 @@
 //	boot      4        names the run of the machine
 //	check     4        CRC-32C of the header
 //
-// Numbers are little-endian. Each flush writes one block, not compressed; when
-// the log is given back, blocks are put together and compressed. The payload of
+// Numbers are little-endian. Each flush writes one block, compressed if it is long and
+// repeats itself; when the log is given back, blocks are put together and compressed. The payload of
 // entries is one line for each, in this order and without blanks:
 //
 //	{"seq":1,"time":1700000000000,"kind":"u","to":0,"message":{...}}

@@ -116,35 +116,37 @@ type Log struct {
 	o    Options
 
 	mu       sync.Mutex
-	file     file      // nil until needed, and after Release
-	start    int64     // of the file's blocks
-	size     int64     // bytes of the file that hold what was written
-	synced   int64     // bytes of the file that are known to be on disk
-	cut      bool      // the file may be longer: what is behind was never seen
-	folder   bool      // that the file exists must be made durable, too
-	due      bool      // what was written must be on disk before it is shown
-	redo     bool      // a sync failed: what is not synced must be written again
-	reserved bool      // numbers up to bound can be given; the file has no closing mark
-	whole    bool      // nothing is lost at the file's end, which has no closing mark: who wrote it was killed, and the machine went on
-	bound    uint64    // numbers up to it are reserved in the file
-	loose    int64     // bytes of blocks that could be fewer and compressed
-	packing  packing   // of what is written
-	version  int       // counts files: positions in an earlier one mean nothing
-	blocks   []*block  // oldest first; the file's newest entries
-	held     int       // bytes of blocks
-	readers  int       // who reads all that a log without a file has; see KeepAll
-	unsaved  []*block  // blocks with bytes the file does not have yet
-	next     uint64    // sequence number of the next append
-	appended uint64    // newest entry
-	saved    uint64    // newest entry that the file has
-	visible  uint64    // newest entry that readers may see; the same, unless the log is held
-	total    uint64    // entries, without the numbers that were skipped
-	expired  uint64    // newest entry that was let go, of the file or, without one, of memory; 0 for none
-	fresh    uint64    // entries that readers do not see yet
-	weight   int       // bytes of them
-	batch    int64     // time of the current batch, ms; 0 between batches
-	saveErr  error     // why the newest entries are not in the file
-	used     time.Time // the last write to or read from the file
+	file     file          // nil until needed, and after Release
+	start    int64         // of the file's blocks
+	size     int64         // bytes of the file that hold what was written
+	synced   int64         // bytes of the file that are known to be on disk
+	cut      bool          // the file may be longer: what is behind was never seen
+	folder   bool          // that the file exists must be made durable, too
+	due      bool          // what was written must be on disk before it is shown
+	redo     bool          // a sync failed: what is not synced must be written again
+	reserved bool          // numbers up to bound can be given; the file has no closing mark
+	whole    bool          // nothing is lost at the file's end, which has no closing mark: who wrote it was killed, and the machine went on
+	bound    uint64        // numbers up to it are reserved in the file
+	loose    int64         // bytes of blocks that could be fewer and compressed
+	packing  packing       // of what is written
+	version  int           // counts files: positions in an earlier one mean nothing
+	blocks   []*block      // oldest first; the file's newest entries
+	held     int           // bytes of blocks
+	front    uint64        // the newest entry that a reader was given from memory
+	read     chan struct{} // closed when one is given more; nil when nobody waits for that
+	readers  int           // who reads all that a log without a file has; see KeepAll
+	unsaved  []*block      // blocks with bytes the file does not have yet
+	next     uint64        // sequence number of the next append
+	appended uint64        // newest entry
+	saved    uint64        // newest entry that the file has
+	visible  uint64        // newest entry that readers may see; the same, unless the log is held
+	total    uint64        // entries, without the numbers that were skipped
+	expired  uint64        // newest entry that was let go, of the file or, without one, of memory; 0 for none
+	fresh    uint64        // entries that readers do not see yet
+	weight   int           // bytes of them
+	batch    int64         // time of the current batch, ms; 0 between batches
+	saveErr  error         // why the newest entries are not in the file
+	used     time.Time     // the last write to or read from the file
 	watchers []Watcher
 	closed   bool
 	given    int64 // time of the newest entry that was appended since Open, in ms
@@ -413,26 +415,63 @@ func (l *Log) Err() error {
 }
 
 // Room waits while the file does not take entries and the memory that may be
-// used instead, by this log or by all, is full. Whoever appends without end calls it between flushes. It
+// used instead, by this log or by all, is full. It waits for a moment, too, before the reader that is
+// furthest ahead has to read from the file, which takes it longer. Whoever appends without end calls it between flushes. It
 // ends with stop as well, and when the log is closed.
 func (l *Log) Room(stop <-chan struct{}) {
+	var over <-chan time.Time
 	for {
 		l.mu.Lock()
-		mended := l.mended
+		wait := l.mended
 		if l.held <= 2*l.o.Memory+maxBlock && !l.o.Budget.Spent() {
-			mended = nil
+			wait = nil
+		}
+		if wait == nil && l.outrunsLocked() {
+			if l.read == nil {
+				l.read = make(chan struct{})
+			}
+			wait = l.read
+			if over == nil {
+				over = time.After(patience)
+			}
 		}
 		l.mu.Unlock()
-		if mended == nil {
+		if wait == nil {
 			return
 		}
 		select {
-		case <-mended:
+		case <-wait:
+		case <-over:
+			return
 		case <-l.stop:
 			return
 		case <-stop:
 			return
 		}
+	}
+}
+
+// patience is how long [Log.Room] waits for a reader: one that does not read holds nobody up.
+const patience = 5 * time.Millisecond
+
+// outrunsLocked reports whether the entry that the foremost reader comes to next is about to leave memory.
+func (l *Log) outrunsLocked() bool {
+	if l.front == 0 || len(l.blocks) == 0 || l.front+1 < l.blocks[0].first {
+		return false
+	}
+	behind := 0
+	for i := len(l.blocks) - 1; i > 0 && l.blocks[i].first > l.front; i-- {
+		behind += cap(l.blocks[i].buf)
+	}
+	return behind > l.mayHold()-2*maxBlock
+}
+
+// readLocked notes how far a reader has come.
+func (l *Log) readLocked(seq uint64) {
+	l.front = max(l.front, seq)
+	if l.read != nil {
+		close(l.read)
+		l.read = nil
 	}
 }
 
