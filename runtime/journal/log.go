@@ -454,16 +454,18 @@ func (l *Log) Room(stop <-chan struct{}) {
 // patience is how long [Log.Room] waits for a reader: one that does not read holds nobody up.
 const patience = 5 * time.Millisecond
 
-// outrunsLocked reports whether the entry that the foremost reader comes to next is about to leave memory.
+// outrunsLocked reports whether the entry that the foremost reader comes to next is about to leave memory, for no other reason
+// than that so much follows it.
 func (l *Log) outrunsLocked() bool {
-	if l.front == 0 || len(l.blocks) == 0 || l.front+1 < l.blocks[0].first {
+	if l.front == 0 || len(l.blocks) == 0 || l.front+1 < l.blocks[0].first || l.o.Budget.Spent() {
 		return false
 	}
 	behind := 0
 	for i := len(l.blocks) - 1; i > 0 && l.blocks[i].first > l.front; i-- {
 		behind += cap(l.blocks[i].buf)
 	}
-	return behind > l.mayHold()-2*maxBlock
+	most := l.mayHold()
+	return behind > max(most-2*maxBlock, most/2)
 }
 
 // readLocked notes how far a reader has come.
