@@ -69,14 +69,23 @@ func (a *agent) open(ctx context.Context, s *session) (err error) {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	s.facts = a.ask(ctx)
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	version, modes := a.ask(asking)
+	s.version = version
 	p, err := s.spawn(ctx)
+	if err == nil {
+		err = s.begun(ctx, p, nil)
+	}
 	if err != nil {
+		stop()
+		modes()
 		return err
 	}
-	if err := s.begun(ctx, p, nil); err != nil {
-		return err
-	}
+	list := modes()
+	s.mu.Lock()
+	s.modes = list
+	s.mu.Unlock()
 	if err := a.sessions.Add(s.name(), s); err != nil {
 		return err
 	}
@@ -89,7 +98,7 @@ func (a *agent) sessionMeta(s *session) map[string]json.RawMessage {
 	s.mu.Lock()
 	m := map[string]any{"nativeSessionId": s.thread}
 	s.mu.Unlock()
-	if v := s.facts.version; v != "" {
+	if v := s.version; v != "" {
 		m["agentVersion"] = v
 		if onServer(v) {
 			m["agentVersionVerified"] = false

@@ -32,16 +32,16 @@ const helpBound = 30 * time.Second
 
 // facts are what a program tells of itself.
 type facts struct {
-	version string   // "" when it does not tell
-	modes   []string // nil when it does not tell
+	version string // "" when it does not tell
+	modes   []string
 }
 
 // told are the facts by program, as it was when it was asked.
 var told sync.Map // path, version and time of change to facts
 
-// ask asks the program for its version, unless that is known, and its modes. It
-// does so once.
-func (a *agent) ask(ctx context.Context) facts {
+// ask asks the program for its version, unless that is known, and its modes, once. The modes may come later than the
+// version: rest waits for them, and must be called. They come no more when ctx has ended.
+func (a *agent) ask(ctx context.Context) (version string, rest func() []string) {
 	p := a.o.Program
 	script := p.Path
 	if len(p.Args) > 0 {
@@ -52,11 +52,12 @@ func (a *agent) ask(ctx context.Context) facts {
 		key += info.ModTime().String()
 	}
 	if known, ok := told.Load(key); ok {
-		return known.(facts)
+		f := known.(facts)
+		return f.version, func() []string { return f.modes }
 	}
-	ctx, cancel := bridge.Within(ctx, helpBound)
-	defer cancel()
 	run := func(flag string) string {
+		ctx, cancel := bridge.Within(ctx, helpBound)
+		defer cancel()
 		out, err := bridge.Output(ctx, process.Spec{Path: p.Path, Args: append(slices.Clone(p.Args), flag), Env: a.environ()})
 		if err != nil {
 			a.log.Debug("ask amp about itself", "flag", flag, "err", err)
@@ -64,17 +65,19 @@ func (a *agent) ask(ctx context.Context) facts {
 		}
 		return out
 	}
-	f := facts{version: bridge.FirstOf(p.Version, packageVersion(script))}
+	var modes []string
 	var asking sync.WaitGroup
-	if f.version == "" {
-		asking.Go(func() { f.version = versionForm.FindString(run("--version")) })
+	asking.Go(func() { modes = modesIn(run("--help")) })
+	if version = bridge.FirstOf(p.Version, packageVersion(script)); version == "" {
+		version = versionForm.FindString(run("--version"))
 	}
-	f.modes = modesIn(run("--help"))
-	asking.Wait()
-	if len(f.modes) > 0 {
-		told.Store(key, f)
+	return version, func() []string {
+		asking.Wait()
+		if len(modes) > 0 {
+			told.Store(key, facts{version, modes})
+		}
+		return modes
 	}
-	return f
 }
 
 // packageVersion is the version of the npm package that a script lies in, "" when
@@ -119,9 +122,9 @@ func modesIn(help string) []string {
 	return out
 }
 
-// usual is the mode that the program has when it is told none.
-func (f facts) usual() string {
-	if onServer(f.version) {
+// usualMode is the mode that a program has when it is told none.
+func usualMode(version string) string {
+	if onServer(version) {
 		return modeMedium
 	}
 	return modeSmart
@@ -131,9 +134,9 @@ func (f facts) usual() string {
 func (s *session) modeState() *schema.SessionModeState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := bridge.FirstOf(s.mode, s.facts.usual())
+	now := bridge.FirstOf(s.mode, usualMode(s.version))
 	out := &schema.SessionModeState{CurrentModeID: schema.SessionModeID(now)}
-	list := s.facts.modes
+	list := s.modes
 	if !slices.Contains(list, now) {
 		list = append(slices.Clone(list), now)
 	}
@@ -169,7 +172,7 @@ func (s *session) setMode(ctx context.Context, want string) error {
 	s.mu.Lock()
 	said := s.said
 	s.mu.Unlock()
-	if said && !onServer(s.facts.version) {
+	if said && !onServer(s.version) {
 		return acp.Errorf(acp.CodeInvalidRequest, "amp keeps the mode %s that a thread began with: make another session for mode %s", state.CurrentModeID, want)
 	}
 	before := s.become(want)

@@ -68,12 +68,12 @@ func (s *session) spawn(ctx context.Context) (*proc, error) {
 		old.child.Stop(steps)
 		<-old.ended
 	}
-	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.facts.version))
+	args := slices.Concat(s.a.o.Program.Args, s.l.args(s.dir, thread, mode, s.version))
 	child, err := bridge.Start(ctx, process.Spec{Path: s.a.o.Program.Path, Args: args, Dir: s.cwd, Env: s.a.environ()}, s.a.o.Tap)
 	if err != nil {
 		return nil, err
 	}
-	p := &proc{child: child, ready: make(chan struct{}), ended: make(chan struct{}), goesOn: thread != "" && repeats(s.facts.version)}
+	p := &proc{child: child, ready: make(chan struct{}), ended: make(chan struct{}), goesOn: thread != "" && repeats(s.version)}
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -126,7 +126,7 @@ func (s *session) begun(ctx context.Context, p *proc, cancelled <-chan struct{})
 
 // about says what may be the reason for a start that fails.
 func (s *session) about() string {
-	if v := s.facts.version; onServer(v) {
+	if v := s.version; onServer(v) {
 		return fmt.Sprintf("; release %s runs its loop on Amp's server, which must be reachable and take the access token (the newest release that was verified with this gateway is %s)", v, Verified)
 	}
 	return ""

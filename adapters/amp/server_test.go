@@ -41,9 +41,9 @@ func TestLive_ServerLoopRefusesAStart(t *testing.T) {
 		t.Errorf("without a key: %v", e)
 	}
 	w.Program.Version = "" // as of one that was found in PATH
-	told := newAgent(w.Options(), nil, nil, stuckPause).ask(t.Context())
-	if told.version != agentcache.AmpServer || strings.Join(told.modes, " ") != "low medium high ultra" || told.usual() != modeMedium {
-		t.Errorf("it tells %+v", told)
+	version, rest := newAgent(w.Options(), nil, nil, stuckPause).ask(t.Context())
+	if modes := rest(); version != agentcache.AmpServer || strings.Join(modes, " ") != "low medium high ultra" || usualMode(version) != modeMedium {
+		t.Errorf("it tells %s, %v", version, modes)
 	}
 }
 

@@ -29,16 +29,16 @@ type session struct {
 	log *slog.Logger
 	l   *launch
 
-	dir    string             // of files for the program; removed at the end
-	facts  facts              // of the program; set before it starts
-	desk   *desk              // where delegates ask; nil when nobody is asked
-	ctx    context.Context    // of the questions
-	stop   context.CancelFunc // ends ctx
-	work   sync.WaitGroup     // readers, the desk, the questions
-	ending sync.Once
-	turns  *turn.Turns[work]
-	asks   turn.Asks // about permissions
-	title  bridge.Title
+	dir     string             // of files for the program; removed at the end
+	version string             // of the program, "" if that is not known; set before it starts
+	desk    *desk              // where delegates ask; nil when nobody is asked
+	ctx     context.Context    // of the questions
+	stop    context.CancelFunc // ends ctx
+	work    sync.WaitGroup     // readers, the desk, the questions
+	ending  sync.Once
+	turns   *turn.Turns[work]
+	asks    turn.Asks // about permissions
+	title   bridge.Title
 
 	out sync.Mutex  // guards tr, and orders updates; taken before mu
 	tr  *translator // guarded by out
@@ -49,6 +49,7 @@ type session struct {
 	thread  string
 	said    bool // the thread has something to go on with
 	mode    string
+	modes   []string // that there are; nil if that is not known
 	granted bridge.Grants
 	lines   chan struct{} // closed and replaced with each line
 	closed  bool          // its end is wanted
