@@ -226,6 +226,7 @@ type machine struct {
 	refused error      // stopping: why it did
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
+	quiet   int        // those of them with which the agent has ended a turn as cancelled; they may go on in the background, or be forgotten
 	alone   bool       // the agent says that it works, though nobody has prompted it
 	working bool       // the agent has shown something since the last turn, or cancel
 	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is

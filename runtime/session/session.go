@@ -379,8 +379,7 @@ func (l *link) Receive(m *acp.Message) bool {
 	case "tool_call", "tool_call_update":
 		s.showsWorkLocked()
 		s.calls.note(m.Update(), s.Log().Given()+1)
-		s.m.calls = len(s.calls.open)
-		s.m.rests()
+		s.countCallsLocked()
 		if s.noteSubagentLocked(m) {
 			s.saveSoon() // not at the end of the turn, which may be far behind it
 		}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -257,6 +258,10 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 		outcome.Usage = observe.OutcomeOfTurn(t.used).Usage
 		s.rec.noteTurn(time.Now(), outcome.Usage)
 		s.unsaved = true
+	}
+	if ended := cmp.Or(res, t.used); ended != nil && rawjson.MemberString(ended.Result(), "stopReason") == "cancelled" {
+		s.calls.leave()
+		s.countCallsLocked()
 	}
 	t.span.End(outcome)
 	s.noteTurnEndLocked(t, &end)
