@@ -318,8 +318,12 @@ func (l *link) nativeID() string {
 	return ""
 }
 
-// At is where a session is open at an agent. Each opening is another one, also at the same process under the same id. The zero value is nowhere.
-type At struct{ link *link }
+// At is where a session is open at an agent, and when a request was given to it. Each opening is another one, also at the same process under the
+// same id. The zero value is nowhere.
+type At struct {
+	link *link
+	said uint64 // what the agent says of its settings from then on has a higher number
+}
 
 // Process returns the process; nil for nowhere.
 func (at At) Process() *agents.Process {
