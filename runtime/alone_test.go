@@ -231,7 +231,7 @@ func TestStray_ATurnThatEndsThen(t *testing.T) {
 	})
 }
 
-// A call that an agent leaves open as it ends its turn as cancelled is not what it does in the wrong mode later: it keeps the session. One of
+// A call that an agent leaves open as a cancelled turn ends, in whatever way, is not what it does in the wrong mode later: it keeps the session. One of
 // which it says more then is.
 func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
 	goesOn := strings.Replace(worksByItself, `"tool_call"`, `"tool_call_update"`, 1)
@@ -256,7 +256,11 @@ func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
 				synctest.Wait()
 				ends := func() {
 					a.isTold(t, "as the turn ends", "session/cancel")
-					a.answer(prompted, `{"stopReason":"cancelled"}`)
+					if says {
+						a.answer(prompted, `{"stopReason":"cancelled"}`)
+					} else {
+						a.refuse(prompted, "aborted")
+					}
 					tc.until(id)
 				}
 				if !strayed {

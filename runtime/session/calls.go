@@ -28,7 +28,7 @@ type calls struct {
 type openCall struct {
 	id    string
 	from  uint64 // the log's entries from there on show it
-	quiet bool   // the agent has ended its turn as cancelled, and says no more of it
+	quiet bool   // a turn that was cancelled has ended with it, and the agent says no more of it
 }
 
 // second is a call of a child of an agent of version 2, or a terminal of the agent's.
@@ -126,7 +126,7 @@ func (c *calls) note(update []byte, from uint64) {
 	}
 }
 
-// leave notes that the agent has ended a turn as cancelled, and may say no more of what it has begun: the protocol leaves that to its clients.
+// leave notes that a turn has ended that was cancelled: the agent may say no more of what it has begun, since the protocol leaves that to clients.
 func (c *calls) leave() {
 	for i := range c.open {
 		c.open[i].quiet = true
