@@ -230,3 +230,65 @@ func TestStray_ATurnThatEndsThen(t *testing.T) {
 		}
 	})
 }
+
+// A call that an agent leaves open as a cancelled turn ends, in whatever way, is not what it does in the wrong mode later: it keeps the session. One of
+// which it says more then is.
+func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
+	goesOn := strings.Replace(worksByItself, `"tool_call"`, `"tool_call_update"`, 1)
+	for _, strayed := range []bool{false, true} { // the turn is cancelled since the agent is in the wrong mode
+		for _, says := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fakeAgent{id: "fake", caps: `{}`, shared: make(chan sent, 64)}
+				a.byHand()
+				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+				tc := connect(t, r, "")
+				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
+				tc.until(id)
+				late := tc.givesUp(a, acp.MethodSessionLoad, "write")
+				id = tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+				takesAll(a.nextOf(t, "session/set_mode"))
+				tc.until(id)
+				id = tc.request("session/prompt", prompt("n", "x"))
+				prompted := a.nextOf(t, "session/prompt")
+				prompted.to.chunk("n", "hello")
+				prompted.to.send(worksByItself)
+				synctest.Wait()
+				ends := func() {
+					a.isTold(t, "as the turn ends", "session/cancel")
+					if says {
+						a.answer(prompted, `{"stopReason":"cancelled"}`)
+					} else {
+						a.refuse(prompted, "aborted")
+					}
+					tc.until(id)
+				}
+				if !strayed {
+					tc.send(`{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"n"}}`)
+					ends()
+				}
+				takesAll(late)
+				back := a.nextOf(t, "session/set_mode")
+				refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+				if strayed {
+					ends()
+				} else {
+					a.isTold(t, "as it strays", "session/cancel")
+				}
+				if says {
+					back.to.send(goesOn)
+					a.isTold(t, "as it goes on", "session/cancel")
+					time.Sleep(time.Minute)
+					tc.request("session/prompt", prompt("n", "z"))
+					if m := a.nextOf(t, "session/new"); m.to == back.to {
+						t.Error("the session is opened beside what the agent goes on with")
+					}
+					return
+				}
+				time.Sleep(time.Minute)
+				tc.shows()
+				a.isSetBack(t, tc, back)
+			})
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -369,4 +370,63 @@ func TestStray_OfAnAgentThatOffersNoModesAnyMore(t *testing.T) {
 		a.answer(a.nextOf(t, "session/prompt"), `{"stopReason":"end_turn"}`)
 		tc.until(id)
 	})
+}
+
+// An agent that leaves the mode of readonly by an answer that comes late is set back, also where it has said before that answer that it is in that
+// mode: by telling of its options as they were, or as it was set to it.
+func TestStray_LateBehindWhatTheAgentHasSaid(t *testing.T) {
+	plans := `"configOptions":[` + modeOption("plan") + `]`
+	for name, row := range map[string]struct{ by, params string }{
+		"by a mode":    {"session/set_mode", `{"sessionId":"n","modeId":"write"}`},
+		"by an option": {"session/set_config_option", `{"sessionId":"n","configId":"mode","value":"write"}`},
+	} {
+		for _, confirms := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, it confirms what a load sets: %v", name, confirms), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+					a.byHand()
+					r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+					tc := connect(t, r, "")
+					id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+					made := a.nextOf(t, "session/new")
+					a.answer(made, `{"sessionId":"n",`+writeAndPlan+`,"configOptions":[`+modeOption("write")+`]}`)
+					tc.until(id)
+					says := func() { made.to.update("n", `{"sessionUpdate":"config_option_update",`+plans+`}`) }
+					reads := func(asked bool) {
+						id := tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+						if asked {
+							m := a.nextOf(t, "session/set_config_option")
+							if confirms {
+								says()
+							}
+							a.answer(m, `{`+plans+`}`)
+						}
+						tc.until(id)
+					}
+					gives := func() sent {
+						tc.callErr(row.by, row.params)
+						return a.nextOf(t, row.by)
+					}
+					var late sent
+					if confirms {
+						late = gives()
+						reads(true)
+					} else {
+						reads(true)
+						late = gives()
+						says()
+						reads(false)
+					}
+					a.answer(late, `{}`)
+					back := a.nextOf(t, "session/set_config_option")
+					if given(back, "value") != `"plan"` {
+						t.Errorf("the agent is sent %s", back.m.Frame())
+					}
+					a.answer(back, `{`+plans+`}`)
+					synctest.Wait()
+					tc.loadSays(`"currentModeId":"plan"`)
+				})
+			})
+		}
+	}
 }

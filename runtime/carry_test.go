@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -309,4 +310,71 @@ func TestLoad_ReadonlyOfAnAgentWithoutItsModes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What an agent is set to beside a prompt goes on behind what a client sets meanwhile, with all that follows it, in its order; the mode in which
+// it must be waits for nothing.
+func TestChoose_SetLateBehindAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", info: takesPermission, caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		modes := `"modes":{"currentModeId":"plan","availableModes":[{"id":"write","name":"Write"},{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan","description":"Read-only mode"}]}`
+		on := map[string]bool{}
+		options := func(ids ...string) string {
+			var out []string
+			for _, id := range ids {
+				out = append(out, fmt.Sprintf(`{"id":"%s","name":"%s","type":"boolean","currentValue":%v}`, id, id, on[id]))
+			}
+			return `"configOptions":[` + strings.Join(out, ",") + `]`
+		}
+		takes := func(m sent) (option string) {
+			option = strings.Trim(given(m, "configId"), `"`)
+			on[option] = true
+			a.answer(m, `{`+options("a0", "b1", "c2", "d3")+`}`)
+			return option
+		}
+		sets := func(option string) (acp.ID, sent) {
+			id := tc.request("session/set_config_option", `{"sessionId":"n","configId":"`+option+`","value":true,"type":"boolean"}`)
+			return id, a.nextOf(t, "session/set_config_option")
+		}
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]`+own(`"permissionMode":"readonly"`)+`}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+modes+`,`+options("a0", "b1", "c2", "d3")+`}`)
+		tc.until(id)
+		for _, o := range []string{"a0", "b1", "c2"} {
+			id, m := sets(o)
+			takes(m)
+			tc.until(id)
+		}
+		id = tc.request("session/set_mode", `{"sessionId":"n","modeId":"ask"}`)
+		takesAll(a.nextOf(t, "session/set_mode"))
+		tc.until(id)
+		tc.ends(a)
+		clear(on)
+		tc.request("session/prompt", prompt("n", "x"))
+		a.answer(a.nextOf(t, "session/resume"), `{`+modes+`,`+options("b1", "c2", "d3")+`}`) // a0 comes later
+		if m := a.nextOf(t, "session/set_config_option"); given(m, "configId") != `"b1"` {
+			t.Fatalf("the agent is sent %s", m.m.Frame())
+		}
+		time.Sleep(setLimit + time.Second)
+		synctest.Wait()
+		var again sent
+		for len(a.shared) > 0 {
+			if m := <-a.shared; m.m.Method() == "session/set_config_option" {
+				again = m
+			}
+		}
+		id, slow := sets("d3")
+		if takes(again) != "b1" {
+			t.Fatalf("beside the prompt the agent is sent %s", again.m.Frame())
+		}
+		mode := a.nextOf(t, "session/set_mode")
+		takes(slow)
+		tc.until(id)
+		takesAll(mode)
+		if first, then := takes(a.nextOf(t, "session/set_config_option")), takes(a.nextOf(t, "session/set_config_option")); first != "c2" || then != "a0" {
+			t.Errorf("the agent is set to %s, %s", first, then)
+		}
+	})
 }

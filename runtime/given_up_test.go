@@ -388,3 +388,26 @@ func TestLoad_AnsweredAsASessionFromElsewhereIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// An agent that asks something of a session whose start was given up is refused at once, also while it makes another one: it may do nothing
+// else before.
+func TestNew_AsItsAgentAsksOfASessionThatWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, tc := slowSetting(t, t.TempDir(), adapters.Info{})
+		tc.ends(a)
+		tc.callErr("session/prompt", prompt("n", "y"))
+		late := a.nextOf(t, "session/resume")
+		a.nextOf(t, acp.MethodCancelRequest)
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		making := a.nextOf(t, "session/new")
+		if making.to != late.to {
+			t.Fatal("it is made by another process")
+		}
+		late.to.send(asksByItself)
+		a.isTold(t, "at once", "session not found")
+		a.answer(making, `{"sessionId":"m"}`)
+		if _, res := tc.until(id); res.Err() != nil {
+			t.Errorf("%s", res.Frame())
+		}
+	})
+}

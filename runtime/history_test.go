@@ -37,8 +37,18 @@ func (c *claim) answered(t int, m *acp.Message) {
 		c.unsupported = append(c.unsupported, rawjson.MemberString(u, "field"))
 	}
 	if !c.failed {
-		c.maybe = false // it was not taken back
+		is := rawjson.MemberString(first(c.result, "configOptions"), "currentValue")
+		c.maybe = c.kind == "set" && is != "" && is != c.wish.mode // it was not taken back, and stays in another mode
 	}
+}
+
+// first is the first element of a list.
+func first(raw []byte, path ...string) []byte {
+	list, _ := rawjson.Member(raw, path...)
+	for _, one := range rawjson.Elements(list) {
+		return one
+	}
+	return nil
 }
 
 // lacks reports whether a field had no effect.

@@ -22,6 +22,7 @@ type moded struct {
 	silent    bool // it does not say how a session is that it opens again
 	tells     bool // it says what it was set to, by an update, too
 	remembers bool // the mode of a conversation, when that is opened again
+	stays     bool // it does not refuse to be set to a mode by its option: it answers that it is in another one
 
 	mu      sync.Mutex
 	now     int // counts what happens
@@ -93,8 +94,8 @@ const permissionModeField = "permissionMode"
 
 // String says which agent it is.
 func (a *moded) String() string {
-	return fmt.Sprintf("agent: takes %v, modes %v, option %v, silent %v, tells %v, remembers %v, alone %v, %s",
-		a.takes, a.byModes, a.byOption, a.silent, a.tells, a.remembers, a.info.PerSession, a.caps)
+	return fmt.Sprintf("agent: takes %v, modes %v, option %v, silent %v, tells %v, remembers %v, stays %v, alone %v, %s",
+		a.takes, a.byModes, a.byOption, a.silent, a.tells, a.remembers, a.stays, a.info.PerSession, a.caps)
 }
 
 // tick returns a new point in time.
@@ -226,6 +227,10 @@ func (a *moded) sets(c *fakeConn, m acp.Message, conv *conversation, mode string
 		what = "refuses"
 	}
 	a.seen = append(a.seen, sight{t: a.now, native: m.Session(), what: what, mode: mode, opening: conv.opening})
+	if what == "refuses" && a.stays && m.Method() == acp.MethodSessionSetConfigOption && slices.Contains(modesHad, mode) {
+		c.result(m, in(conv.mode, `{`+fourOptions+`}`))
+		return
+	}
 	if what == "refuses" {
 		refuseAs(c, m, acp.CodeInternal, "mode "+mode+" is not possible now")
 		return

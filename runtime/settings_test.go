@@ -375,6 +375,7 @@ func (w *settings) looks(i int, h *history) {
 func playSettings(t *testing.T, seed uint64, steps []int) (told []string, err error) {
 	w := &settings{t: t, rng: rand.New(rand.NewPCG(seed, 1<<40))}
 	w.a = newModed(w.rng)
+	w.a.stays = rand.New(rand.NewPCG(seed, 1<<41)).IntN(2) == 0
 	w.say("%s", w.a)
 	if w.rng.IntN(6) == 0 { // with files, which cost more
 		w.dir = t.TempDir()

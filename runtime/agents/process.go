@@ -83,6 +83,7 @@ type Process struct {
 	pending  map[int64]*pending
 	expired  []int64             // of pending: the time limit of these is over, the oldest first; at most maxExpired
 	routes   map[string]Receiver // by the JSON token of the agent's session id
+	left     []string            // those of sessions that it had, and has no more; at most maxLeft
 	early    early
 	hosted   map[string]context.CancelFunc // by id: requests that the host carries out; at most maxHosted
 }

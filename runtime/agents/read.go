@@ -3,6 +3,7 @@ package agents
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
@@ -14,6 +15,7 @@ const (
 	sampleEvery = 16       // the time of one batch of so many is taken
 	earlyLimit  = 4096     // messages of sessions whose id is not known yet
 	earlyBytes  = 32 << 20 // and their bytes
+	maxLeft     = 256      // sessions that are known to be nobody's any more; the oldest is forgotten
 )
 
 // Receiver takes what the agent says of one session. Its methods are called by the
@@ -121,7 +123,8 @@ type route struct {
 }
 
 // find sets r to who takes the message, and reports whether somebody does. A message
-// of a session that is being created is kept until its id is known.
+// of a session that is being created is kept until its id is known. One that asks something of a session that the process had is refused at
+// once.
 func (p *Process) find(r *route, m *acp.Message) bool {
 	if r.to != nil && r.turnover == p.turnover.Load() && bytes.Equal(r.token, m.Belongs()) {
 		return true
@@ -133,7 +136,8 @@ func (p *Process) find(r *route, m *acp.Message) bool {
 		p.mu.Unlock()
 		return true
 	}
-	if e := &p.early; e.creating > 0 && e.n < earlyLimit && e.bytes < earlyBytes {
+	left := m.IsRequest() && slices.Contains(p.left, key) // the agent may do nothing else before it is answered
+	if e := &p.early; e.creating > 0 && !left && e.n < earlyLimit && e.bytes < earlyBytes {
 		if e.messages == nil {
 			e.messages = map[string][]acp.Message{}
 		}
@@ -181,6 +185,7 @@ func (p *Process) Bind(native string, r Receiver) error {
 		p.holds++
 	}
 	p.routes[key] = r
+	p.left = slices.DeleteFunc(p.left, func(was string) bool { return was == key })
 	p.turnover.Add(1)
 	came := p.early.take(key)
 	p.mu.Unlock()
@@ -218,6 +223,7 @@ func (p *Process) Unbind(native string, r Receiver) {
 	key := string(rawjson.AppendQuoted(nil, native))
 	if p.routes[key] == r {
 		delete(p.routes, key)
+		p.left = append(p.left[max(0, len(p.left)+1-maxLeft):], key)
 		p.turnover.Add(1)
 		p.releaseLocked()
 	}

@@ -26,8 +26,9 @@ type calls struct {
 
 // openCall is a tool call that goes on, or a compaction.
 type openCall struct {
-	id   string
-	from uint64 // the log's entries from there on show it
+	id    string
+	from  uint64 // the log's entries from there on show it
+	quiet bool   // a turn that was cancelled has ended with it, and the agent says no more of it
 }
 
 // second is a call of a child of an agent of version 2, or a terminal of the agent's.
@@ -118,9 +119,29 @@ func (c *calls) note(update []byte, from uint64) {
 	switch {
 	case over && i >= 0:
 		*list = slices.Delete(*list, i, i+1)
-	case !over && i < 0 && (status != "" || kind == "tool_call"):
-		*list = append(*list, openCall{id, from})
+	case !over && i >= 0:
+		(*list)[i].quiet = false
+	case !over && (status != "" || kind == "tool_call"):
+		*list = append(*list, openCall{id: id, from: from})
 	}
+}
+
+// leave notes that a turn has ended that was cancelled: the agent may say no more of what it has begun, since the protocol leaves that to clients.
+func (c *calls) leave() {
+	for i := range c.open {
+		c.open[i].quiet = true
+	}
+}
+
+// countCallsLocked tells the machine of the calls that are open.
+func (s *Session) countCallsLocked() {
+	s.m.calls, s.m.quiet = len(s.calls.open), 0
+	for _, c := range s.calls.open {
+		if c.quiet {
+			s.m.quiet++
+		}
+	}
+	s.m.rests()
 }
 
 // from returns the oldest entry of the log that what is open needs.
@@ -157,8 +178,8 @@ func (s *Session) failCallsLocked(reason string, x *after) {
 		s.calls.behind, s.notedAlone = 0, true
 	}
 	open, compactions, goesOn := s.calls.take(), s.calls.compactions, s.calls.second
-	s.m.calls, s.calls.compactions = 0, nil
-	s.m.rests()
+	s.calls.compactions = nil
+	s.countCallsLocked()
 	if len(open)+len(compactions)+len(goesOn) == 0 {
 		return
 	}

@@ -57,7 +57,7 @@ func (m *machine) mayNotWork() bool { return m.astray && !m.runs() }
 func (m *machine) worksAstray() bool { return m.mayNotWork() && m.watch == nil && m.hasOpen() }
 
 // hasOpen reports whether something of the agent's is open that it does.
-func (m *machine) hasOpen() bool { return m.asks > 0 || m.calls > 0 || m.alone }
+func (m *machine) hasOpen() bool { return m.asks > 0 || m.calls > m.quiet || m.alone }
 
 // rests is called where a turn has ended, or something of asks, calls and alone. An agent that has nothing open has ended what it was told to
 // end: what it begins then is something else.
@@ -69,7 +69,7 @@ func (m *machine) rests() {
 }
 
 // busyAlone reports whether the agent does something without a prompt.
-func (m *machine) busyAlone() bool { return m.hasOpen() || m.working }
+func (m *machine) busyAlone() bool { return m.hasOpen() || m.calls > 0 || m.working }
 
 // cancelNamed is cancel for these prompts alone, and does nothing for those that are over. Those that wait go first: none of them begins.
 func (m *machine) cancelNamed(names []string) {

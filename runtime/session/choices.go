@@ -269,6 +269,32 @@ func (rec *record) noteMode(mode string) {
 	}
 }
 
+// inAnother is the mode in which the agent is, where that is known to be another one than a choice of a mode: "" for all others.
+func (rec *record) inAnother(c *choice) (mode string) {
+	wish, is := c.text(), rec.inModes()
+	switch {
+	case c.field(rec) != "mode":
+	case is[0] != "" && is[0] != wish && rec.hasMode(wish):
+		return is[0]
+	case is[1] != "" && is[1] != wish && rec.offers(rec.option("mode"), rawjson.AppendQuoted(nil, wish)):
+		return is[1]
+	}
+	return ""
+}
+
+// saidOf are those of the options of an update that it is about: an agent that tells of one repeats all the others.
+func saidOf(was, options json.RawMessage) []json.RawMessage {
+	all := rawjson.Elements(options)
+	changed := slices.DeleteFunc(slices.Clone(all), func(o json.RawMessage) bool {
+		value, _ := rawjson.Member(o, "currentValue")
+		return bytes.Equal(value, currentValue(was, rawjson.MemberString(o, "id")))
+	})
+	if len(changed) > 0 {
+		return changed
+	}
+	return all
+}
+
 // noteOption notes that the agent was set to a value of an option: not every agent says so in its answer.
 func (rec *record) noteOption(id string, value json.RawMessage) {
 	if len(value) == 0 || currentValue(rec.ConfigOptions, id) == nil {
@@ -289,13 +315,17 @@ func (rec *record) noteOption(id string, value json.RawMessage) {
 
 // noteOffered is noteOption if the option offers the value.
 func (rec *record) noteOffered(id string, value json.RawMessage) {
-	for _, o := range rawjson.Elements(rec.ConfigOptions) {
-		is := func(c json.RawMessage) bool { return rawjson.MemberString(c, "value") == textOf(value) }
-		if rawjson.MemberString(o, "id") == id && slices.ContainsFunc(Choices(o), is) {
-			rec.noteOption(id, value)
-			return
-		}
+	if rec.offers(id, value) {
+		rec.noteOption(id, value)
 	}
+}
+
+// offers reports whether an option offers a value.
+func (rec *record) offers(id string, value json.RawMessage) bool {
+	is := func(c json.RawMessage) bool { return rawjson.MemberString(c, "value") == textOf(value) }
+	return slices.ContainsFunc(rawjson.Elements(rec.ConfigOptions), func(o json.RawMessage) bool {
+		return rawjson.MemberString(o, "id") == id && slices.ContainsFunc(Choices(o), is)
+	})
 }
 
 // opens notes what the agent has said of the session's settings as it opened it, and which have no effect.

@@ -261,13 +261,14 @@ func (s *Session) carryOutLocked(eff effect, e event, x *after) {
 // runLocked gives a request to the process. One that comes now may wait until the agent reads; those that have
 // waited are queued in their order, as prompts are.
 func (s *Session) runLocked(w *waiter, l *link, now bool, x *after) {
+	at := At{l, s.said.n}
 	switch {
 	case w.ready != nil:
 		x.slow = true
 		x.then(w.ready)
 	case now:
 		x.then(func() {
-			r, err := w.ask(At{l})
+			r, err := w.ask(at)
 			if err != nil {
 				w.fail(err)
 				return
@@ -279,7 +280,7 @@ func (s *Session) runLocked(w *waiter, l *link, now bool, x *after) {
 			l.p.Call(ctx, r)
 		})
 	default:
-		r, err := w.ask(At{l})
+		r, err := w.ask(at)
 		if err != nil {
 			x.then(func() { w.fail(err) })
 		} else if err = l.p.Post(r); err != nil {

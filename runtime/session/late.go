@@ -168,7 +168,7 @@ func (s *Session) ChoseLate(at At, asked uint64, of Choice, res *acp.Message) {
 		return
 	}
 	s.mu.Lock()
-	s.takenLateLocked(at.link, asked, c, res.Result(), false)
+	s.takenLateLocked(at, asked, c, res.Result(), false)
 	s.mu.Unlock()
 	s.saveSoon()
 }
@@ -177,13 +177,14 @@ func (s *Session) ChoseLate(at At, asked uint64, of Choice, res *acp.Message) {
 // Whoever has set it was told that it was not taken, and is told now that it was, as all are. Where the agent serves the session there no more,
 // it counts for nothing: the session is opened with what was asked for since. Where that was asked of the same agent, as over says for who
 // knows, it is set to that again. It is followed by save.
-func (s *Session) takenLateLocked(l *link, asked uint64, c choice, res json.RawMessage, over bool) {
+func (s *Session) takenLateLocked(at At, asked uint64, c choice, res json.RawMessage, over bool) {
+	l := at.link
 	if !l.servesLocked() {
 		return
 	}
 	was, modes, options, field := s.rec.choices, s.rec.Modes, s.rec.ConfigOptions, c.field(&s.rec)
 	over = over || s.setBy[field] > asked
-	now := s.setLocked(asked, c, bytes.Clone(res))
+	now := s.setLocked(at, true, c, bytes.Clone(res))
 	if over {
 		s.rec.choices = was // what the answer says of the options is no choice of the agent's own
 		counts := s.rec.list()

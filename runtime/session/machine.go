@@ -226,6 +226,7 @@ type machine struct {
 	refused error      // stopping: why it did
 	asks    int        // open requests of the agent
 	calls   int        // open tool calls
+	quiet   int        // those of them with which a turn has ended that was cancelled; they may go on in the background, or be forgotten
 	alone   bool       // the agent says that it works, though nobody has prompted it
 	working bool       // the agent has shown something since the last turn, or cancel
 	astray  bool       // serving: the agent is not in the mode that holds the session, and gets no prompt before it is
@@ -568,7 +569,7 @@ func (m *machine) end(t *turn, res *acp.Message, err error) {
 	if t.phase == waiting { // it had begun, and never got a process
 		m.record(t)
 	}
-	t.phase = over
+	t.cancelled, t.phase = t.phase == cancelling, over
 	m.do(effect{do: endTurn, turn: t, res: res, err: err})
 	if m.turn == t {
 		m.turn = nil

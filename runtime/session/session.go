@@ -318,8 +318,12 @@ func (l *link) nativeID() string {
 	return ""
 }
 
-// At is where a session is open at an agent. Each opening is another one, also at the same process under the same id. The zero value is nowhere.
-type At struct{ link *link }
+// At is where a session is open at an agent, and when a request was given to it. Each opening is another one, also at the same process under the
+// same id. The zero value is nowhere.
+type At struct {
+	link *link
+	said uint64 // what the agent says of its settings from then on has a higher number
+}
 
 // Process returns the process; nil for nowhere.
 func (at At) Process() *agents.Process {
@@ -379,8 +383,7 @@ func (l *link) Receive(m *acp.Message) bool {
 	case "tool_call", "tool_call_update":
 		s.showsWorkLocked()
 		s.calls.note(m.Update(), s.Log().Given()+1)
-		s.m.calls = len(s.calls.open)
-		s.m.rests()
+		s.countCallsLocked()
 		if s.noteSubagentLocked(m) {
 			s.saveSoon() // not at the end of the turn, which may be far behind it
 		}

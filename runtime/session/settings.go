@@ -199,12 +199,14 @@ func (s *Session) setOption(ctx context.Context, l *link, category, wish string)
 
 // setAt has the agent set to what is chosen, which is remembered then. The error is why it is not, or not for the next one. late is for what
 // is chosen already, and is shown when the agent takes it: where somebody has chosen something else meanwhile, that counts, and it is over.
+// An agent that takes a mode, and says that it is in another one, has refused it.
 func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over bool, _ error) {
 	bounded, cancel := agents.Within(ctx, s.set.o.RequestTimeout)
 	defer cancel()
 	s.mu.Lock()
 	asked := s.askLocked()
 	s.mu.Unlock()
+	at, stays := At{l, asked}, ""
 	kept, taken, gaveUp, instead := make(chan error, 1), false, false, false // the last three are guarded by s.mu
 	show := func() {}
 	_, err := l.p.AskThen(bounded, c.method, c.params(l), func(res json.RawMessage, err error) {
@@ -214,16 +216,17 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 		s.mu.Lock()
 		instead = late && !s.rec.chooses(c)
 		if taken = true; gaveUp {
-			s.takenLateLocked(l, asked, c, res, instead)
+			s.takenLateLocked(at, asked, c, res, instead)
 		} else {
 			now, was, modes, options := c, s.rec.choices, s.rec.Modes, s.rec.ConfigOptions
 			if s.m.link == l {
-				now = s.setLocked(asked, c, res)
+				now = s.setLocked(at, false, c, res)
+				stays = s.rec.inAnother(&c)
 			}
 			if late && s.setSinceLocked(modes, options) {
 				show = func() { s.showSettings(modes, options) }
 			}
-			if !instead {
+			if !instead && stays == "" {
 				s.chooseLocked(asked, now)
 			}
 			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
@@ -247,6 +250,9 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 		return false, unkept(err)
 	}
 	show()
+	if stays != "" && !instead {
+		return false, acp.Errorf(acp.CodeInternal, "the agent stays in mode %s", stays)
+	}
 	return instead, nil
 }
 
@@ -264,52 +270,59 @@ func unkept(err error) error {
 	return problem.Wrap(problem.Unavailable, err, "the agent has taken it, and the gateway cannot keep it: ask for it again when it can")
 }
 
-// setLocked notes what the agent has answered to what it was set to by the request of a number, and returns what it is now. It is called
-// on the reader. An agent may change the same by itself in that moment: one that has said what was set since before, as most do, has said
-// last how it is now.
-func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choice {
+// setLocked notes what the agent has answered to what it was set to, and returns what is chosen by that. It is called on the reader.
+//
+// The record has what the agent has said last. One that has said what it was set to since it was given that, as most do, has answered with that,
+// and may have gone over to something else by itself: what it has said counts. Else the answer does: its options, or, where it has none, that it
+// is as it was set to, unless it has said otherwise of the option. Against an answer that comes late that is no word: it may be of what was set
+// since.
+func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) choice {
 	s.unsaved = true
 	options, _ := rawjson.Member(result, "configOptions")
 	if len(options) > 0 && options[0] != '[' {
 		options = nil
 	}
+	says := s.said.since(at.said, c.option, c.value)
+	otherwise := func(option string) bool { return !late && s.said.anySince(at.said, option) } // as a model by its full name, or that it stays as it was
+	now := func() json.RawMessage { return currentValue(s.rec.ConfigOptions, c.option) }
 	switch {
-	case c.option != "" && s.said.since(asked, c.option, c.value):
-		if now := currentValue(s.rec.ConfigOptions, c.option); now != nil {
-			c.value = bytes.Clone(now)
-		}
-		if bytes.Equal(currentValue(options, c.option), c.value) { // it may say more of the others
+	case c.option != "" && says:
+		if options != nil && bytes.Equal(currentValue(options, c.option), now()) { // it may say more of the others
 			s.rec.noteOptions(options, s.followsLocked())
 		}
-	default: // not every agent says in its answer what options it has
-		said := c.option == "" || currentValue(options, c.option) != nil
-		other := s.said.anySince(asked, c.option) // as a model by its full name, or that it stays as it was
+	case options != nil:
+		s.rec.noteOptions(options, (c.option == "" || currentValue(options, c.option) != nil) && s.followsLocked())
 		if c.option != "" {
 			s.said.forget(c.option)
 		}
-		if options != nil {
-			s.rec.noteOptions(options, said && s.followsLocked())
-		} else if c.option != "" && !other {
-			s.rec.noteOption(c.option, c.value)
-		}
+	case c.option != "" && !otherwise(c.option): // not every agent says in its answer what options it has
+		s.rec.noteOption(c.option, c.value)
+		s.said.forget(c.option)
 	}
 	if s.m.link != nil {
 		s.m.link.tellsLocked(false, options != nil)
 	}
+	is := c // as the record has it
+	switch {
+	case !says:
+	case c.option == "":
+		is.id = cmp.Or(rawjson.MemberString(s.rec.Modes, "currentModeId"), c.id)
+	case now() != nil:
+		is.value = bytes.Clone(now())
+	}
 	// The same may be an option, and set in another way; see choose.
 	alike := func(category string) {
-		if option := s.rec.option(category); options == nil && c.id != "" && !s.said.anySince(asked, option) {
-			s.rec.noteOffered(option, rawjson.AppendQuoted(nil, c.id))
+		if option := s.rec.option(category); options == nil && is.id != "" && !otherwise(option) {
+			s.rec.noteOffered(option, rawjson.AppendQuoted(nil, is.id))
 		}
 	}
 	switch {
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.option("mode"):
-		s.rec.noteMode(textOf(c.value))
+		s.rec.noteMode(textOf(now()))
 	case c.method == acp.MethodSessionSetModel:
 		alike("model")
 	case c.method != acp.MethodSessionSetMode || c.id == "":
-	case s.said.since(asked, "", c.value):
-		c.id = cmp.Or(rawjson.MemberString(s.rec.Modes, "currentModeId"), c.id)
+	case says:
 		alike("mode")
 	default:
 		s.said.forget("")
@@ -318,7 +331,10 @@ func (s *Session) setLocked(asked uint64, c choice, result json.RawMessage) choi
 		}
 		alike("mode")
 	}
-	return c
+	if c.field(&s.rec) == "mode" && s.rec.permissionMode() == "readonly" { // see followMode
+		return c
+	}
+	return is
 }
 
 // chooseAgain sets at an agent that was started anew what was chosen before. What the agent does not take clients are told. The error is
@@ -622,14 +638,14 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 		return
 	}
 	if field := c.field(&s.rec); field == "mode" && s.rec.permissionMode() == "readonly" && s.setBy[field] > asked { // by a load while the agent asked something
-		s.takenLateLocked(at.link, asked, c, res.Result(), false)
+		s.takenLateLocked(at, asked, c, res.Result(), false)
 		s.mu.Unlock()
 		s.saveSoon()
 		told(nil, acp.Errorf(acp.CodeInternal, "another mode was asked for before the agent answered %s: send it again", method))
 		return
 	}
 	was := s.rec.choices
-	s.chooseLocked(asked, s.setLocked(asked, c, res.Result()))
+	s.chooseLocked(asked, s.setLocked(at, false, c, res.Result()))
 	s.chosenLocked(was, kept)
 	s.mu.Unlock()
 	s.saveSoon()
@@ -710,11 +726,11 @@ func (s *Session) noteSettingsLocked(m *acp.Message, follows bool) {
 		}
 	case "config_option_update":
 		if opts, ok := rawjson.Member(u, "configOptions"); ok {
-			s.rec.noteOptions(opts, follows)
-			for _, o := range rawjson.Elements(opts) {
+			for _, o := range saidOf(s.rec.ConfigOptions, opts) {
 				value, _ := rawjson.Member(o, "currentValue")
 				s.said.note(rawjson.MemberString(o, "id"), value)
 			}
+			s.rec.noteOptions(opts, follows)
 		}
 	case "session_info_update":
 		if t := rawjson.MemberString(u, "title"); t != "" && t != s.rec.Title {
