@@ -75,7 +75,7 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		own := &http.Transport{Proxy: sockets.Proxy, TLSClientConfig: o.TLS, Protocols: protocols, DialContext: sockets.Dialer(sockets.Silence).DialContext}
 		transport, release = own, own.CloseIdleConnections
 	}
-	below, own := &watched{}, &frames.Client{}
+	below, own := &inbound{}, &frames.Client{}
 	ws, resp, err := websocket.Dial(ctx, u, &websocket.DialOptions{
 		HTTPClient: &http.Client{
 			Transport: &refusals{transport, below},
@@ -97,7 +97,8 @@ func Dial(ctx context.Context, endpoint string, o DialOptions) (acp.Conn, error)
 		}
 		return nil, fmt.Errorf("connect to %s: %w", secret.Address(endpoint), err)
 	}
-	ws.SetReadLimit(cmp.Or(o.MaxMessage, dialMaxMessage))
+	below.longest = cmp.Or(o.MaxMessage, dialMaxMessage)
+	ws.SetReadLimit(below.longest)
 	return &dialed{ws: ws, frames: own, below: below, release: release}, nil
 }
 
@@ -134,7 +135,7 @@ func dialURL(endpoint, agent string) (string, error) {
 // what the gateway said.
 type refusals struct {
 	next  http.RoundTripper
-	below *watched // gets the connection of 101
+	below *inbound // gets the connection of 101
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -227,7 +228,7 @@ func DecodeProblem(b []byte) *problem.Error {
 type dialed struct {
 	ws      *websocket.Conn
 	frames  *frames.Client
-	below   *watched
+	below   *inbound
 	release func() // of what made the connection
 	buf     []byte // of the message that was read last
 
@@ -236,45 +237,6 @@ type dialed struct {
 }
 
 var _ acp.Conn = (*dialed)(nil)
-
-// watched is the connection below a WebSocket. The library would watch over the context of a Read twice for
-// each message; here that is done when there is something to wait for, and many come at one time.
-type watched struct {
-	io.ReadWriteCloser
-
-	mu  sync.Mutex
-	ctx context.Context // of the newest Read; it watches until that returns
-	on  bool            // that goes on
-}
-
-// during has the context of a Read watch until done is called.
-func (w *watched) during(ctx context.Context) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ctx, w.on = ctx, true
-}
-
-func (w *watched) done() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.on = false
-}
-
-// Read implements [io.Reader]. When the context ends it ends the connection.
-func (w *watched) Read(p []byte) (int, error) {
-	w.mu.Lock()
-	ctx, on := w.ctx, w.on
-	w.mu.Unlock()
-	if !on || ctx.Done() == nil {
-		return w.ReadWriteCloser.Read(p)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
-	n, err := w.ReadWriteCloser.Read(p)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
-	return n, err
-}
 
 // Read implements acp.Conn. Pings are answered meanwhile, but for those that come while something is written.
 func (c *dialed) Read(ctx context.Context) (acp.Message, error) {
@@ -293,12 +255,16 @@ func (c *dialed) read(ctx context.Context) (acp.Message, error) {
 		if err := ctx.Err(); err != nil {
 			return acp.Message{}, err
 		}
+		if cap(c.buf) > keepRead {
+			c.buf = nil
+		}
+		var ok bool
+		if c.buf, ok = c.below.message(c.buf[:0]); ok {
+			return acp.Parse(c.buf)
+		}
 		kind, r, err := c.ws.Reader(context.Background()) // below watches
 		if err != nil {
 			return acp.Message{}, readError(err)
-		}
-		if cap(c.buf) > keepRead {
-			c.buf = nil
 		}
 		c.buf, err = readAll(r, c.buf[:0])
 		if err != nil {
@@ -349,6 +315,7 @@ func (c *dialed) Write(ctx context.Context, m acp.Message) error {
 // for the gateway's own; that the gateway was gone already is no error.
 func (c *dialed) Close() error {
 	c.once.Do(func() {
+		c.below.leaving.Store(true)
 		err := c.ws.Close(websocket.StatusNormalClosure, "")
 		var ended websocket.CloseError
 		if err != nil && !errors.As(err, &ended) && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
