@@ -473,17 +473,20 @@ func after(m *acp.Message, s *session.Session) (n uint64, given bool, err error)
 func (c *Client) attachNow(q *viewer.Request, m *acp.Message, s *session.Session, missing []session.Unsupported, incomplete bool) {
 	last, oldest, replay := s.Log().Last(), s.Log().Oldest(), uint64(0)
 	from, given, err := after(m, s)
+	var attached bool
 	switch {
 	case err != nil:
 		q.Fail(nil, err)
 		return
 	case given:
+		attached = c.Attach(s, from, 0)
 	case q.Method() == acp.MethodSessionLoad:
-		from, replay = oldest-1, last // what is there; the result says that it is not all
+		replay = last // what is there; the result says that it is not all
+		attached = c.Attach(s, oldest-1, replay)
 	default:
-		from = max(last, oldest-1)
+		attached = c.Resume(s, max(last, oldest-1))
 	}
-	if !c.Attach(s, from, replay) {
+	if !attached {
 		q.Fail(nil, notFound(s.ID()))
 		return
 	}

@@ -167,7 +167,7 @@ func TestAttach_RequestIsOpenNoMore(t *testing.T) {
 		for name, caps := range map[string]Capabilities{"1": {}, "1 with subagents": {subagents: true}, "2": {Version: version.Two}} {
 			for event, do := range map[string]func(c *Client, s *asking){
 				"nothing": func(*Client, *asking) {},
-				"resume":  func(c *Client, s *asking) { c.Attach(s, s.log.Last(), 0) },
+				"resume":  func(c *Client, s *asking) { c.Resume(s, s.log.Last()) },
 				"load":    func(c *Client, s *asking) { c.Attach(s, 0, s.log.Last()) },
 				"leave":   func(c *Client, s *asking) { c.Detach(s) },
 			} {

@@ -138,6 +138,13 @@ func newFeed(c *Client, s Session, after uint64) *Feed {
 // Open requests of the agent that the feed would not come to are given first. It
 // returns false for a session that was deleted meanwhile.
 func (c *Client) Attach(s Session, after, replay uint64) bool {
+	return c.attach(s, after, replay, false)
+}
+
+// Resume is Attach for who is to be shown nothing again: what an earlier feed has come to meanwhile is behind the client.
+func (c *Client) Resume(s Session, after uint64) bool { return c.attach(s, after, 0, true) }
+
+func (c *Client) attach(s Session, after, replay uint64, goesOn bool) bool {
 	if !s.Enter() {
 		return false
 	}
@@ -160,6 +167,9 @@ func (c *Client) Attach(s Session, after, replay uint64) bool {
 	} else {
 		f.since = max(old.since, old.pos) // those behind it the new one gives in their places
 		f.oldest, f.newest = old.oldest, old.newest
+		if goesOn {
+			f.pos, f.written = max(f.pos, old.pos), max(f.written, old.written)
+		}
 		old.unwatch()
 		c.feeds[slices.Index(c.feeds, old)] = f
 	}

@@ -49,7 +49,7 @@ func TestAttach_AnswersComeInTheirPlaces(t *testing.T) {
 				}
 				st.Written()
 			}
-			said, answered := uint64(0), 0
+			said, shown, answered := uint64(0), uint64(0), 0 // shown is what was said at the last flush
 			for range 40 {
 				switch random.IntN(6) {
 				case 0:
@@ -58,13 +58,20 @@ func TestAttach_AnswersComeInTheirPlaces(t *testing.T) {
 				case 1:
 					read(60) // a few
 				case 2:
+					before, had := s.log.Last(), shown
 					s.Flush()
-					if random.IntN(2) == 0 { // as a load does
+					shown = said
+					switch random.IntN(3) {
+					case 0: // as a load does
 						newest = 0
 						c.Attach(s, 0, s.log.Last())
-					} else { // as a resume does
+					case 1: // as a resume does
 						newest, skipped = said, said
-						c.Attach(s, s.log.Last(), 0)
+						c.Resume(s, s.log.Last())
+					default: // as one does that has looked before more was said, and read
+						read(1 << random.IntN(10))
+						newest, skipped = max(newest, had), max(skipped, had)
+						c.Resume(s, before)
 					}
 				default:
 					said++
