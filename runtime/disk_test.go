@@ -499,13 +499,18 @@ func TestRecord_IsMadeAgainFromTheLog(t *testing.T) {
 			if err := r.Shutdown(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := harm(filepath.Join(dir, "sessions", s, "session.json")); err != nil {
+			record := filepath.Join(dir, "sessions", s, "session.json")
+			if err := harm(record); err != nil {
 				t.Fatal(err)
 			}
+			harmed, _ := os.ReadFile(record)
 			r = newRuntime(t, dir, &fakeAgent{})
 			info, err := r.Session(s)
 			if err != nil || info.Agent != "fake" || info.EventCount != before[len(before)-1].Seq {
 				t.Fatalf("%+v, %v", info, err)
+			}
+			if kept, err := os.ReadFile(record + ".damaged"); string(kept) != string(harmed) || (err == nil) != (len(harmed) > 0) {
+				t.Errorf("of %q is kept %q, %v", harmed, kept, err)
 			}
 			tc = connect(t, r, "")
 			tc.call("session/load", `{"sessionId":"`+s+`","cwd":"/","mcpServers":[]}`)

@@ -238,8 +238,8 @@ func (st store) read(name string, log *slog.Logger, untold func(id string)) (rec
 		if !ok {
 			return record{}, fmt.Errorf("%w: %w", errLost, cmp.Or(err, errors.New("it has no id")))
 		}
-		log.Warn("the record of a session was lost, its log had a copy", "directory", name, "err", err)
-		if rec, err = again, st.save(again, true); err != nil { // the next start makes it again
+		log.Warn("the record of a session was lost, its log had a copy of when that was begun or written anew", "directory", name, "err", err)
+		if rec, err = again, st.replace(again, b); err != nil { // the next start makes it again
 			log.Error("save session", "session", rec.ID, "err", err)
 		}
 	}
@@ -405,6 +405,17 @@ func (st store) rebuild(name string) (rec record, ok bool) {
 		return record{}, false
 	}
 	return rec, rec.ID != "" && filepath.Base(st.path(rec.ID)) == name
+}
+
+// replace saves a record in the place of what is none, which is kept beside it: it may have more.
+func (st store) replace(rec record, was []byte) error {
+	if len(was) > 0 {
+		path := filepath.Join(st.path(rec.ID), recordFile)
+		if err := os.Rename(path, path+".damaged"); err != nil {
+			return err
+		}
+	}
+	return st.save(rec, true)
 }
 
 // about returns the record of a session in the form that its log keeps, nil when
