@@ -244,6 +244,7 @@ func TestSessions_EndsWithACopyInTheirPlace(t *testing.T) {
 			tc.until(id)
 		}
 		turn("first")
+		synctest.Wait() // it is kept by then
 		other := filepath.Join(dir, "copy")
 		if err := os.CopyFS(other, os.DirFS(filepath.Join(dir, "sessions"))); err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,6 +67,7 @@ type Process struct {
 	since   time.Time
 
 	wmu    sync.Mutex // held while the agent's input is written
+	deaf   bool       // nothing is written any more; guarded by wmu
 	outbox outbox
 
 	commands commands
@@ -692,6 +694,9 @@ func (p *Process) drainLocked(room func(n int) bool) error {
 		if !ok || !room(len(next.m.Frame())) {
 			return nil
 		}
+		if p.deaf {
+			return io.ErrClosedPipe
+		}
 		p.queued(next.id, false)
 		err := p.writeMessage(next.m)
 		if err != nil {
@@ -704,15 +709,14 @@ func (p *Process) drainLocked(room func(n int) bool) error {
 	}
 }
 
-// closeInput returns when nothing is being written any more, so that it is known whether the agent can have got it.
+// closeInput returns when nothing is being written any more, and nothing will be, so that it is known whether the agent can have got it.
 func (p *Process) closeInput() {
-	if p.wmu.TryLock() {
-		p.wmu.Unlock()
-		return
+	if !p.wmu.TryLock() {
+		p.agent.set.o.Tasks.Go(func() { _ = p.conn.Close() }) // which ends the write
+		p.wmu.Lock()
 	}
-	p.agent.set.o.Tasks.Go(func() { _ = p.conn.Close() }) // which ends the write
-	p.wmu.Lock()
-	defer p.wmu.Unlock()
+	p.deaf = true
+	p.wmu.Unlock()
 }
 
 // writeMessage writes to the agent; wmu is held. A process that takes no input

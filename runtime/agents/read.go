@@ -19,7 +19,8 @@ const (
 )
 
 // Receiver takes what the agent says of one session. Its methods are called by the
-// process's reader, Lost by whoever ends the process; they must not wait.
+// process's reader, Lost by whoever ends the process; they must not wait, but
+// for Flush, which may hold the agent back.
 type Receiver interface {
 	// Receive takes a message, which is not kept. It reports whether something must
 	// be flushed.

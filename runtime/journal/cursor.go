@@ -15,6 +15,9 @@ type Cursor struct {
 	// takes. Its error ends the reading. nil asks nobody.
 	Room func(bytes int) error
 
+	// Paced is set by who follows the log for somebody: who appends waits a moment for it, see [Log.Room].
+	Paced bool
+
 	log   *Log
 	after uint64
 	whole bool // see Log.Whole
@@ -90,7 +93,9 @@ func (c *Cursor) next(dst []Entry, limit int) ([]Entry, error) {
 		if out, ok := l.memoryLocked(dst, c, last, limit); ok {
 			if len(out) > n {
 				c.after, c.file = out[len(out)-1].Seq, nil
-				l.readLocked(c.after)
+				if c.Paced {
+					l.readLocked(c.after)
+				}
 			}
 			l.mu.Unlock()
 			return out, nil

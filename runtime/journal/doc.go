@@ -12,7 +12,7 @@
 // file has. While the file takes nothing
 // the log keeps what is appended, tries again each second, and [Log.Room] holds
 // back whoever appends; nothing is shown meanwhile. A log never turns to memory
-// by itself. Appending never waits for readers: a reader is a [Cursor], a
+// by itself. Appending never waits for readers, but see [Log.Room]: a reader is a [Cursor], a
 // position that lags or does not, and holds no queue. What has left memory is
 // read from the file; a log without a file says [ErrTruncated] for what it no
 // longer has, never nothing.

@@ -55,6 +55,7 @@ func TestLog_KeepsPace(t *testing.T) {
 				for _, stops := range test.readers {
 					go func() {
 						c := l.Cursor(0)
+						c.Paced = true
 						wake := make(chan struct{}, 1)
 						defer l.Watch(wake)()
 						for n := 0; c.After() < batches; n++ {

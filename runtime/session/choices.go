@@ -295,6 +295,11 @@ func saidOf(was, options json.RawMessage) []json.RawMessage {
 	return all
 }
 
+// optionNamed is the option with an id, of those that the agent tells; none where there is none.
+func optionNamed(options json.RawMessage, id string) []json.RawMessage {
+	return slices.DeleteFunc(rawjson.Elements(options), func(o json.RawMessage) bool { return id == "" || rawjson.MemberString(o, "id") != id })
+}
+
 // noteOption notes that the agent was set to a value of an option: not every agent says so in its answer.
 func (rec *record) noteOption(id string, value json.RawMessage) {
 	if len(value) == 0 || currentValue(rec.ConfigOptions, id) == nil {

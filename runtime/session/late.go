@@ -197,7 +197,7 @@ func (s *Session) takenLateLocked(at At, asked uint64, c choice, res json.RawMes
 			}
 		}
 		s.carryLateLocked()
-	} else {
+	} else if s.rec.permissionMode() != "readonly" || s.rec.inAnother(&c) == "" {
 		s.chooseLocked(asked, now)
 	}
 	s.chosenLocked(was, func(err error) {

@@ -148,11 +148,25 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 	default:
 		mode, own = own, ""
 	}
+	hold := func(holds bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l != nil {
+			l.holding = holds
+		}
+	}
+	hold(wish == "readonly")
+	defer hold(false)
 	if reason := s.setOption(ctx, l, "mode", mode); reason != "" {
 		return reason
 	}
 	s.change(func(rec *record) { rec.OwnMode = own })
 	return ""
+}
+
+// readsOnlyLocked reports whether the session must only read, or a load asks for that now.
+func (s *Session) readsOnlyLocked() bool {
+	return s.rec.permissionMode() == "readonly" || s.m.link != nil && s.m.link.holding
 }
 
 // noPermissionMode is why an unknown permissionMode has no effect.

@@ -297,6 +297,7 @@ type link struct {
 	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
 	carrying  bool                // it is being set to that; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
+	holding   bool                // it is being set to the mode in which the session only reads; guarded by s.mu
 }
 
 // ofConversation reports whether an update is of what was said and done.

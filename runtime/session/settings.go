@@ -287,7 +287,8 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 	now := func() json.RawMessage { return currentValue(s.rec.ConfigOptions, c.option) }
 	switch {
 	case c.option != "" && says:
-		if options != nil && bytes.Equal(currentValue(options, c.option), now()) { // it may say more of the others
+		// It may say more of the others, or have gone over to something else. What it was set to is the older word.
+		if answered := currentValue(options, c.option); answered != nil && (bytes.Equal(answered, now()) || !bytes.Equal(answered, c.value)) {
 			s.rec.noteOptions(options, s.followsLocked())
 		}
 	case options != nil:
@@ -324,6 +325,7 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 	case c.method != acp.MethodSessionSetMode || c.id == "":
 	case says:
 		alike("mode")
+	case s.readsOnlyLocked() && otherwise(""): // that it stays: it is not to be given a prompt then
 	default:
 		s.said.forget("")
 		if len(s.rec.Modes) > 0 {
@@ -645,7 +647,10 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 		return
 	}
 	was := s.rec.choices
-	s.chooseLocked(asked, s.setLocked(at, false, c, res.Result()))
+	now := s.setLocked(at, false, c, res.Result())
+	if s.rec.permissionMode() != "readonly" || s.rec.inAnother(&c) == "" { // one that the agent did not follow takes nobody out of it
+		s.chooseLocked(asked, now)
+	}
 	s.chosenLocked(was, kept)
 	s.mu.Unlock()
 	s.saveSoon()
@@ -726,7 +731,11 @@ func (s *Session) noteSettingsLocked(m *acp.Message, follows bool) {
 		}
 	case "config_option_update":
 		if opts, ok := rawjson.Member(u, "configOptions"); ok {
-			for _, o := range saidOf(s.rec.ConfigOptions, opts) {
+			said := saidOf(s.rec.ConfigOptions, opts)
+			if s.readsOnlyLocked() { // that it stays in another mode is never overheard
+				said = append(said, optionNamed(opts, s.rec.option("mode"))...)
+			}
+			for _, o := range said {
 				value, _ := rawjson.Member(o, "currentValue")
 				s.said.note(rawjson.MemberString(o, "id"), value)
 			}

@@ -217,3 +217,27 @@ func TestAttach_RequestIsOpenNoMore(t *testing.T) {
 		}
 	}
 }
+
+// Two resumes of a client meet, and the agent asks something between the two: it is given the request.
+func TestResume_TwoMeet(t *testing.T) {
+	s := newAsking(t)
+	s.ask = nil
+	c := NewClient("c", 1, Capabilities{}, acp.OneStream, s, NewUnread(0))
+	defer c.Close()
+	before := s.log.Last() // of the first
+	const params = `{"sessionId":"s","toolCall":{"toolCallId":"t"},"options":[]}`
+	s.ask = &Ask{ID: 8, Session: "s", Method: acp.MethodSessionRequestPermission, Params: []byte(params)}
+	frame := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":8,"method":%q,"params":%s}`, s.ask.Method, params)
+	s.at = journal.NewEntry(s.log.Append(journal.Ask, journal.Everyone, frame), time.Time{}, journal.Ask, journal.Everyone, frame)
+	_ = s.log.Flush()
+	c.Resume(s, s.log.Last()) // the second
+	c.Resume(s, before)       // the first
+	st, err := c.Stream("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if got := readAll(t, st); count(got, `"id":8`) != 1 {
+		t.Errorf("the request came %d times", count(got, `"id":8`))
+	}
+}

@@ -167,8 +167,11 @@ func (c *Client) attach(s Session, after, replay uint64, goesOn bool) bool {
 	} else {
 		f.since = max(old.since, old.pos) // those behind it the new one gives in their places
 		f.oldest, f.newest = old.oldest, old.newest
-		if goesOn {
-			f.pos, f.written = max(f.pos, old.pos), max(f.written, old.written)
+		if goesOn && old.pos > f.pos {
+			f.pos, f.written = old.pos, max(f.written, old.written)
+			f.first = append(f.first, old.first...) // which it has not given
+			slices.Sort(f.first)
+			f.first = slices.Compact(f.first)
 		}
 		old.unwatch()
 		c.feeds[slices.Index(c.feeds, old)] = f

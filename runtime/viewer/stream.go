@@ -414,6 +414,7 @@ func (st *Stream) pollFeed(f *Feed, limit *int) error {
 	cur := st.cursors[f]
 	if cur == nil {
 		cur = st.cursor(f.log, pos)
+		cur.Paced = true
 		st.cursors[f] = cur
 	} else if cur.After() != pos {
 		cur.Seek(pos)
