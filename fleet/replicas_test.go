@@ -495,7 +495,7 @@ func TestReplicas_Gap(t *testing.T) {
 	if status, body := h.ask(http.MethodGet, "/v2/sessions/s/events?after=20", adminToken, nil); status != http.StatusOK || strings.Count(string(body), "piece") != 10 {
 		t.Errorf("after the gap: %d %s", status, body)
 	}
-	if _, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil); !strings.Contains(string(body), "1 place in the middle") || !strings.Contains(string(body), "piece 30") {
+	if _, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil); !strings.Contains(string(body), "- events 11 to 20, which its log has no more") || !strings.Contains(string(body), "piece 30") {
 		t.Errorf("the transcript: %s", body)
 	}
 }
