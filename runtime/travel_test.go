@@ -433,7 +433,7 @@ func TestImport_OfADamagedLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log[len(log)/2] ^= 0x10
+	clear(log[len(log)*2/5 : len(log)/2])
 	if err := os.WriteFile(path, log, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -469,7 +469,7 @@ func TestImport_OfADamagedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	events, told := shown(r)
-	if len(told) != 2 {
+	if len(told) < 2 {
 		t.Fatalf("where it was clients are told %q", told)
 	}
 	for name, ephemeral := range map[string]bool{"with files": false, "in memory": true} {
