@@ -171,8 +171,7 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	}
 	ctx, done := h.during(r, c)
 	defer done()
-	gaps := 0
-	o.Missing = func() (uint64, int, bool) { return shown.Replica.Missing, gaps, shown.Replica.MayMiss }
+	o.Missing, o.MayMiss = shown.Replica.Missing, shown.Replica.MayMiss
 	out := w.Header()
 	out.Set("Content-Type", o.Format.ContentType())
 	out.Set("Cache-Control", "no-store")
@@ -180,7 +179,7 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	held := bufio.NewWriterSize(w, heldBack)
 	err = transcript.Write(held, o, transcript.Session{
 		ID: shown.ID, Title: cmp.Or(shown.Title, shown.Gist), Agent: shown.Agent, Model: shown.Model, Cwd: shown.Cwd, Created: shown.CreatedAt, Updated: shown.UpdatedAt,
-	}, h.eventsUntil(ctx, s.ReplicaID, shown.EventCount, &gaps))
+	}, h.eventsUntil(ctx, s.ReplicaID, shown.EventCount))
 	if err == nil {
 		err = held.Flush()
 	}
@@ -194,11 +193,11 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	return nil
 }
 
-// eventsUntil yields the events of a replica, to the one numbered last, and counts the gaps
-// between them.
-func (h *Hub) eventsUntil(ctx context.Context, id store.ReplicaID, last uint64, gaps *int) iter.Seq2[runtime.Event, error] {
+// eventsUntil yields the events of a replica, to the one numbered last, and in the place of those that
+// were let go of before they were copied one that says so.
+func (h *Hub) eventsUntil(ctx context.Context, id store.ReplicaID, last uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
-		first := true
+		before := uint64(0)
 		for l, err := range replica.Lines(ctx, h.o.Store, id, 0) {
 			if err != nil {
 				yield(runtime.Event{}, err)
@@ -207,11 +206,11 @@ func (h *Hub) eventsUntil(ctx context.Context, id store.ReplicaID, last uint64, 
 			if l.Seq > last {
 				return
 			}
-			if l.Gap && !first {
-				*gaps++
-			}
-			first = false
 			ev, err := replica.EventOf(l.Text)
+			if err == nil && l.Gap && before > 0 && l.Seq > before+1 && !yield(transcript.Missing(before+1, l.Seq-1, ev.Time), nil) {
+				return
+			}
+			before = l.Seq
 			if !yield(ev, err) || err != nil {
 				return
 			}

@@ -495,7 +495,43 @@ func TestReplicas_Gap(t *testing.T) {
 	if status, body := h.ask(http.MethodGet, "/v2/sessions/s/events?after=20", adminToken, nil); status != http.StatusOK || strings.Count(string(body), "piece") != 10 {
 		t.Errorf("after the gap: %d %s", status, body)
 	}
-	if _, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil); !strings.Contains(string(body), "1 place in the middle") || !strings.Contains(string(body), "piece 30") {
+	if _, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil); !strings.Contains(string(body), "- events 11 to 20, which its log has no more") || !strings.Contains(string(body), "Missing here: events 11 to 20, which the log has no more.\n\n## Agent\n\npiece 21") {
+		t.Errorf("the transcript: %s", body)
+	}
+}
+
+// What a node's log had lost before it was copied is told to who reads the copy, in its place.
+func TestReplicas_DamagedLog(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	all := some(10, nil)
+	all[4] = `{"seq":5,"time":"2026-01-02T03:04:05Z","direction":"gateway","message":{"jsonrpc":"2.0","method":"_sandboxagent/session/events_damaged","params":{"sessionId":"s","firstSeq":5,"lastSeq":5}}}`
+	g.put("s", begun, all...)
+	n := h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 10)
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	c := h.hello(adminToken)
+	if res := c.must("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`); !strings.Contains(string(res), `"historyIncomplete":true`) {
+		t.Errorf("it was loaded with %s", res)
+	}
+	var told []string
+	c.mu.Lock()
+	for _, m := range c.got {
+		if text := saidIn(&m); text != "" {
+			told = append(told, text)
+		} else if strings.HasSuffix(m.Method(), "events_damaged") {
+			told = append(told, "lost")
+		}
+	}
+	c.mu.Unlock()
+	if got := strings.Join(told, ", "); got != "piece 1 , piece 2 , piece 3 , piece 4 , lost, piece 6 , piece 7 , piece 8 , piece 9 , piece 10 " {
+		t.Errorf("it shows %s", got)
+	}
+	_, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil)
+	before, behind, ok := strings.Cut(string(body), "> Missing here: event 5, which the log has no more.")
+	if !ok || !strings.HasSuffix(strings.TrimSpace(before), "piece 4") || !strings.Contains(behind, "piece 6") || !strings.Contains(behind, "- event 5, which its log has no more") {
 		t.Errorf("the transcript: %s", body)
 	}
 }

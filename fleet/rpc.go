@@ -23,6 +23,8 @@ const (
 	rpcMemory  = 512 << 20 // bytes of messages that arrive from clients, wait or are written, of all together
 	largestOne = 80 << 20  // bytes of one message of a node; a larger one ends that connection to it
 	lookAgain  = time.Second
+
+	methodDamaged = "_sandboxagent/session/events_damaged" // stands in the place of events that a node's log has lost
 )
 
 // overOf returns what ends when the token is worth nothing any more with which a request was sent.
@@ -251,7 +253,7 @@ func (n nodes) Copy(ctx context.Context, t store.Token, id, node string, after u
 }
 
 // updates yields what a replica has of a session behind an event as session/load shows it,
-// and counts the gaps.
+// and counts the gaps, and what the node's log had lost.
 func (h *Hub) updates(ctx context.Context, id store.ReplicaID, after uint64, gaps *int) iter.Seq2[acp.Message, error] {
 	return func(yield func(acp.Message, error) bool) {
 		select {
@@ -266,12 +268,13 @@ func (h *Hub) updates(ctx context.Context, id store.ReplicaID, after uint64, gap
 				yield(acp.Message{}, unreadable(ctx, err))
 				return
 			}
-			if l.Gap {
-				*gaps++
-			}
 			raw, _ := rawjson.Member(l.Text, "message")
 			m, err := acp.Parse(raw)
-			if err != nil || m.Method() != acp.MethodSessionUpdate {
+			lost := err == nil && m.Method() == methodDamaged
+			if l.Gap || lost {
+				*gaps++
+			}
+			if err != nil || m.Method() != acp.MethodSessionUpdate && !lost {
 				continue // what a client has sent, and what is not told again
 			}
 			if m, err = acp.Parse(m.AppendSeq(nil, l.Seq, "")); err == nil && !yield(m, nil) {

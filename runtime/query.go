@@ -107,6 +107,7 @@ func (e Event) AppendEntry(b []byte) ([]byte, error) {
 		kind = journal.Echo
 	case m.Method() == acp.MethodSessionUpdate:
 		kind = journal.Update
+	case m.Method() == session.MethodDamaged: // it travels as that, and is noted where it arrives
 	case e.Direction == FromGateway:
 		kind = journal.TurnEnd
 	}

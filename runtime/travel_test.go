@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	"sandboxagent.dev/sandbox-agent/adapters"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
 	"sandboxagent.dev/sandbox-agent/runtime/paths"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
@@ -286,6 +288,11 @@ func TestEvent_AppendEntry(t *testing.T) {
 			t.Errorf("%c became %s: %v", tt.kind, b, err)
 		}
 	}
+	damaged := `{"jsonrpc":"2.0","method":"_sandboxagent/session/events_damaged","params":{"sessionId":"s","firstSeq":5,"lastSeq":7}}`
+	b, err := Event{Seq: 7, Time: at, Direction: FromGateway, Message: []byte(damaged)}.AppendEntry(nil)
+	if err != nil || !strings.Contains(string(b), `"kind":"n","to":0,"message":`+damaged) { // as logs that travel have it
+		t.Errorf("what stands for lost events became %s: %v", b, err)
+	}
 	if _, err := (Event{Message: []byte(`1`)}).AppendEntry(nil); err == nil {
 		t.Error("what is no message is an entry")
 	}
@@ -402,5 +409,82 @@ func TestSession_KeepsNothingWhenItIsDeleted(t *testing.T) {
 	}
 	if text, err := after.Kept("text"); string(text) != "of the next" || err != nil {
 		t.Errorf("the next session has %q, %v", text, err)
+	}
+}
+
+// What the log of a session has lost, clients are told where it has come to as they are where it was: when they load it, too.
+func TestImport_OfADamagedLog(t *testing.T) {
+	dir := t.TempDir()
+	a := &fakeAgent{caps: `{"sessionCapabilities":{"resume":{}}}`}
+	r := newRuntime(t, dir, a)
+	tc := connect(t, r, "")
+	s := tc.session()
+	for i := range 8 {
+		id := tc.request("session/prompt", prompt(s, fmt.Sprint("question ", i)))
+		a.conn().result(a.conn().next(t, "session/prompt"), `{"stopReason":"end_turn"}`)
+		tc.until(id)
+	}
+	tc.close()
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "sessions", s, "log.journal")
+	log, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(log[len(log)*2/5 : len(log)/2])
+	if err := os.WriteFile(path, log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(r *Runtime) (events []Event, told []string) {
+		events, _, err := r.Events(t.Context(), s, 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := connect(t, r, "")
+		before, _ := one.loaded(s)
+		two := connectTwo(t, r, `{"_meta":{"sandboxagent.dev":{"notices":true}}}`)
+		more, _ := two.until(two.request("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","replayFrom":{"type":"start"}}`))
+		for _, m := range append(before, more...) {
+			if strings.HasSuffix(m.Method(), "events_damaged") {
+				told = append(told, string(m.Params()))
+			}
+		}
+		one.close()
+		two.close()
+		return events, told
+	}
+	r = newRuntime(t, dir, &fakeAgent{caps: a.caps})
+	m, files := Manifest{}, t.TempDir()
+	d := Departure{Open: true, Begin: func(begun Manifest) error { m = begun; return nil }, Put: func(name string, from io.Reader) error {
+		b, err := io.ReadAll(from)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(files, filepath.FromSlash(name))
+		return errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, b, 0o600))
+	}}
+	if err := r.ExportSession(t.Context(), s, &d); err != nil {
+		t.Fatal(err)
+	}
+	events, told := shown(r)
+	if len(told) < 2 {
+		t.Fatalf("where it was clients are told %q", told)
+	}
+	for name, ephemeral := range map[string]bool{"with files": false, "in memory": true} {
+		there := openRuntime(t, Options{
+			DataDir: t.TempDir(), Ephemeral: ephemeral, Adapters: []adapters.Adapter{&fakeAgent{id: "fake", caps: a.caps}}, DefaultAgent: "fake", Version: "test",
+		})
+		if _, err := there.ImportSession(t.Context(), m, files, ImportOptions{}); err != nil {
+			t.Fatal(name, err)
+		}
+		eventsThere, toldThere := shown(there)
+		if diff := cmp.Diff(told, toldThere); diff != "" {
+			t.Errorf("%s: clients are told (-where it was +there):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(events, eventsThere[:min(len(events), len(eventsThere))]); diff != "" {
+			t.Errorf("%s: the events (-where it was +there):\n%s", name, diff)
+		}
 	}
 }

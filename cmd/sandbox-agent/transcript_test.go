@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -74,5 +75,52 @@ func TestTranscript(t *testing.T) {
 	}
 	if code, _, errOut := tool(t, "", "sessions", "show", "no-such-session", "--format", "html"); code != cmdline.ExitNotFound {
 		t.Errorf("exit %d, %s", code, errOut)
+	}
+}
+
+// A log that was harmed says so in every format: at the place, and at the end.
+func TestTranscript_OfADamagedLog(t *testing.T) {
+	for name, harm := range map[string]func(log []byte) []byte{
+		"in the middle": func(log []byte) []byte { clear(log[len(log)*2/5 : len(log)/2]); return log },
+		"at the end":    func(log []byte) []byte { return log[:len(log)*3/4] },
+		"empty":         func([]byte) []byte { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var id string
+			t.Run("before", func(t *testing.T) {
+				url, _ := start(t, "--default-agent", "mock", "--data-dir", dir)
+				t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+				_, _, errOut := tool(t, "", "prompt", "echo word0")
+				id = sessionIn(errOut)
+				for i := range 6 {
+					if code, _, errOut := tool(t, "", "prompt", "--session", id, "echo word"+string(rune('1'+i))); code != cmdline.ExitOK {
+						t.Fatalf("exit %d, %s", code, errOut)
+					}
+				}
+			})
+			path := filepath.Join(dir, "sessions", id, "log.journal")
+			log, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, harm(log), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			url, _ := start(t, "--default-agent", "mock", "--data-dir", dir)
+			t.Setenv("SANDBOX_AGENT_ENDPOINT", url)
+			for format, want := range map[string]string{
+				"markdown": `(?s)\n> Missing here: events? (\d+).* which the log has no more\.\n.*\nLeft out:\n\n- events? (\d+).* which its log has no more\n`,
+				"html":     `(?s)<p class="note">Missing here: events? (\d+).*<p>Left out:</p>\n<ul>\n<li>events? (\d+)`,
+				"jsonl":    `(?s)"kind":"lost".*?"lost":\{"firstSeq":(\d+).*"leftOut":\{"lost":\[\{"firstSeq":(\d+)`,
+				"handover": `(?s)\nMissing here: events? (\d+).*\n## What is missing here\n- events? (\d+)`,
+			} {
+				code, out, errOut := tool(t, "", "sessions", "show", id, "--format", format)
+				found := regexp.MustCompile(want).FindStringSubmatch(out)
+				if code != cmdline.ExitOK || found == nil || found[1] != found[2] || strings.Contains(out, "the beginning of the session") || (found[1] == "1") != (name == "empty") {
+					t.Errorf("%s: exit %d, %s, found %q in\n%s", format, code, errOut, found, out)
+				}
+			}
+		})
 	}
 }

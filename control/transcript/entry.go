@@ -16,6 +16,7 @@ const (
 	Plan     Kind = "plan"     // the plan, as it was at the end of the turn
 	Question Kind = "question" // what the agent asked, and what it was told
 	Note     Kind = "note"     // what happened around the conversation
+	Lost     Kind = "lost"     // stands in the place of events that the log has no more
 	TurnEnd  Kind = "turn"     // how a turn ended
 )
 
@@ -28,6 +29,7 @@ type Entry struct {
 	Tool  *Tool     `json:"tool,omitempty"`
 	Plan  []Step    `json:"plan,omitempty"`
 	Turn  *Turn     `json:"turn,omitempty"`
+	Lost  *Range    `json:"lost,omitempty"`
 
 	message string // the id of an agent's message
 	pieces  []byte // of its text, until it is whole
@@ -73,6 +75,12 @@ type Turn struct {
 	Usage      json.RawMessage `json:"usage,omitempty"`
 }
 
+// Range are events, by their numbers.
+type Range struct {
+	First uint64 `json:"firstSeq"`
+	Last  uint64 `json:"lastSeq"`
+}
+
 // Session is what stands at the head of a transcript.
 type Session struct {
 	ID      string    `json:"session"`
@@ -97,6 +105,6 @@ type LeftOut struct {
 	Missing uint64 `json:"missing,omitempty"`
 	// MayMiss says that there may be more at the end, of which nobody knows.
 	MayMiss bool `json:"mayMiss,omitempty"`
-	// Gaps counts the places in the middle where events are missing.
-	Gaps int `json:"gaps,omitempty"`
+	// Lost are the events in the middle or at the end that the log has no more.
+	Lost []Range `json:"lost,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -36,6 +37,7 @@ const (
 const (
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
 	methodEnded     = "_sandboxagent/session/ended"
+	methodDamaged   = "_sandboxagent/session/events_damaged"
 )
 
 // fold makes entries of events.
@@ -49,6 +51,7 @@ type fold struct {
 	plan  *Entry            // of this turn
 
 	thoughts bool // whether they are kept
+	began    bool // an event was taken
 	left     LeftOut
 	cost     string // of the session so far, "" when nobody told
 }
@@ -114,7 +117,18 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 		return nil // a log may hold what this program does not know
 	}
 	f.bytes += len(ev.Message)
+	var lost *Range
+	first := ev.Seq
+	if m.Method() == methodDamaged {
+		if lost = rangeOf(m.Params()); lost != nil {
+			first = lost.First
+		}
+	}
+	f.left.Events = f.left.Events || !f.began && first > 1
+	f.began = true
 	switch {
+	case lost != nil:
+		return f.lose(*lost, ev.Time)
 	case m.Method() == acp.MethodSessionUpdate:
 		f.update(m.Update(), ev.Time)
 	case m.Method() == methodTurnEnded && !acp.TurnBegan(m.Params()): // nobody was told of its prompt
@@ -143,6 +157,33 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 		return f.release()
 	}
 	return nil
+}
+
+// Missing is the event that stands in the place of those from first to last.
+func Missing(first, last uint64, at time.Time) runtime.Event {
+	params := rawjson.Object{}.Raw("firstSeq", strconv.AppendUint(nil, first, 10)).Raw("lastSeq", strconv.AppendUint(nil, last, 10)).End()
+	m := acp.NewNotification(methodDamaged, params)
+	return runtime.Event{Seq: last, Time: at, Direction: runtime.FromGateway, Message: m.Frame()}
+}
+
+// rangeOf are the events in whose place a notification stands, nil when it does not say that.
+func rangeOf(params json.RawMessage) *Range {
+	var r Range
+	if json.Unmarshal(params, &r) != nil || r.First == 0 || r.Last < r.First {
+		return nil
+	}
+	return &r
+}
+
+// lose takes that events are lost. What was open before them is not known to go on behind them.
+func (f *fold) lose(r Range, at time.Time) []*Entry {
+	if n := len(f.left.Lost); n > 0 && f.left.Lost[n-1].Last+1 == r.First {
+		f.left.Lost[n-1].Last = r.Last
+	} else {
+		f.left.Lost = append(f.left.Lost, r)
+	}
+	f.held = append(f.held, &Entry{Kind: Lost, Time: at, Lost: &r, Text: "Missing here: " + r.String() + ", which the log has no more."})
+	return f.release()
 }
 
 func (f *fold) note(text string, at time.Time) {

@@ -36,7 +36,7 @@ type handoverPage struct {
 
 // handedTurn is a prompt and what came of it.
 type handedTurn struct {
-	prompt, said string // how they begin
+	begins, said string // what it begins with, and what was said last, in a line each
 	text         strings.Builder
 }
 
@@ -71,7 +71,7 @@ func (p *handoverPage) add(text string) {
 }
 
 func (p *handoverPage) earlier(t *handedTurn) {
-	line := "- User: " + t.prompt
+	line := "- " + t.begins
 	if t.said != "" {
 		line += " / Agent: " + t.said
 	}
@@ -92,8 +92,11 @@ func (p *handoverPage) entry(e *Entry) {
 			p.turns = append(p.turns, &handedTurn{})
 		}
 		t := p.turn()
-		t.prompt = firstOf(t.prompt, lineOf(e.Text))
+		t.begins = firstOf(t.begins, "User: "+lineOf(e.Text))
 		p.add("\n### User\n" + middle(e.Text, handoverMessage) + filesOf(e) + "\n")
+	case Lost: // what stands behind it is of another turn
+		p.turns = append(p.turns, &handedTurn{begins: e.Text})
+		p.add("\n" + e.Text + "\n")
 	case Agent:
 		p.turn().said = lineOf(e.Text) // the last counts
 		p.add("\n### Agent\n" + middle(e.Text, handoverMessage) + "\n")
@@ -171,9 +174,11 @@ func (p *handoverPage) foot(_ string, l *LeftOut) {
 			p.put(middle(t.text.String(), 2*handoverTurns))
 		}
 	}
-	if l.Events {
-		p.put("\nThe beginning of the conversation is not known any more.\n")
+	var gone []string
+	for _, what := range l.events() {
+		gone = append(gone, "- "+what)
 	}
+	list("What is missing here", gone)
 	p.put("</conversation-so-far>\n")
 }
 

@@ -134,7 +134,7 @@ func (p *htmlPage) entry(e *Entry) {
 	switch e.Kind {
 	case Call, Plan, Thought: // what the agent does
 		speaker = Agent
-	case Note, TurnEnd:
+	case Note, Lost, TurnEnd:
 		if e.Kind == TurnEnd && e.Turn.ending() == "" {
 			return
 		}
@@ -154,7 +154,7 @@ func (p *htmlPage) body(e *Entry) {
 			p.printf("<li>%s %s</li>\n", mark(s.Status), s.Content)
 		}
 		p.put("</ul>\n")
-	case Note:
+	case Note, Lost:
 		p.printf("<p class=\"note\">%s</p>\n", e.Text)
 	case TurnEnd:
 		p.printf("<p class=\"note\">%s</p>\n", e.Turn.ending())

@@ -29,7 +29,7 @@ func (p *markdownPage) entry(e *Entry) {
 	switch e.Kind {
 	case Call, Plan: // what the agent does
 		speaker = Agent
-	case Note, TurnEnd:
+	case Note, Lost, TurnEnd:
 		if e.Kind == TurnEnd && e.Turn.ending() == "" {
 			return
 		}
@@ -55,7 +55,7 @@ func (p *markdownPage) body(e *Entry) {
 			}
 			fmt.Fprintf(p.w, "- [%s] %s\n", box, escapeMarkdown(strings.Join(strings.Fields(s.Content), " ")))
 		}
-	case Note:
+	case Note, Lost:
 		fmt.Fprintf(p.w, "\n> %s\n", quoted(escapeMarkdown(e.Text)))
 	case TurnEnd:
 		fmt.Fprintf(p.w, "\n> %s\n", quoted(escapeMarkdown(e.Turn.ending())))

@@ -357,3 +357,46 @@ func TestWrite_Handover(t *testing.T) {
 		t.Errorf("nothing was said: %s", none)
 	}
 }
+
+func gone(first, last int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"_sandboxagent/session/events_damaged","params":{"sessionId":"s","firstSeq":%d,"lastSeq":%d}}`, first, last)
+}
+
+// Events that the log has lost are named in their place and at the end, and what stands before them is not continued behind them.
+func TestWrite_SaysWhatIsLost(t *testing.T) {
+	lines := []string{
+		gone(1, 1), said("user_message_chunk", "question"), said("agent_message_chunk", "half "), gone(4, 4), said("agent_message_chunk", "other"), ended, gone(7, 7),
+	}
+	missing := func(n int) string { return fmt.Sprintf("Missing here: event %d, which the log has no more.", n) }
+	for format, want := range map[Format][]string{
+		Markdown: {missing(1), "## User\n\nquestion", "## Agent\n\nhalf\n", missing(4), "## Agent\n\nother\n", missing(7), "Left out:", "- event 1, which its log has no more", "- event 4, ", "- event 7, "},
+		HTML:     {missing(1), "question", "half", missing(4), "<h2>Agent", "other", missing(7), "Left out:", "<li>event 1, which", "<li>event 4,", "<li>event 7,"},
+		JSONL: {
+			`"kind":"lost"`, `"lost":{"firstSeq":1,"lastSeq":1}`, `"question"`, `"half "`, `"lost":{"firstSeq":4,"lastSeq":4}`, `"other"`, `"lost":{"firstSeq":7,"lastSeq":7}`,
+			`"leftOut":{"lost":[{"firstSeq":1,"lastSeq":1},{"firstSeq":4,"lastSeq":4},{"firstSeq":7,"lastSeq":7}]}`,
+		},
+		Handover: {missing(1), "### User\nquestion", "half", missing(4), "### Agent\nother", missing(7), "## What is missing here\n- event 1, ", "- event 4, ", "- event 7, "},
+	} {
+		rest := write(t, Options{Format: format}, lines...)
+		all := rest
+		for _, part := range want {
+			_, behind, ok := strings.Cut(rest, part)
+			if !ok {
+				t.Fatalf("%s: %q is not in its place in\n%s", format, part, all)
+			}
+			rest = behind
+		}
+		if strings.Contains(all, "half other") || strings.Contains(all, "the beginning of the session") {
+			t.Errorf("%s: it says what nobody knows:\n%s", format, all)
+		}
+	}
+	// Of many places most are counted, and what the log let go of is told beside what it lost.
+	lines = nil
+	for i := range 30 {
+		lines = append(lines, gone(100+10*i, 101+10*i))
+	}
+	text := write(t, Options{Format: Markdown}, lines...)
+	if !strings.Contains(text, "events 290 to 291, which its log has no more\n- 10 further places") || strings.Contains(text, "- events 300 ") || !strings.Contains(text, "the beginning of the session") {
+		t.Errorf("it ends with\n%s", text)
+	}
+}

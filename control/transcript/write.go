@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"regexp"
 	"strings"
 	"time"
@@ -60,10 +59,10 @@ type Options struct {
 	KeepSecrets bool
 	// Thoughts keeps what the agent thought.
 	Thoughts bool
-	// Missing, if not nil, is asked behind the last event: how many the session has
-	// besides that are not there at its end, and in how many places in the middle; and
-	// whether there may be more at the end that nobody knows of.
-	Missing func() (end uint64, gaps int, may bool)
+	// Missing counts the events that the session has besides and that are not there at its end.
+	Missing uint64
+	// MayMiss says that there may be more at the end that nobody knows of.
+	MayMiss bool
 }
 
 // page writes one format. Its methods are called in the order head, entry for each
@@ -107,13 +106,10 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 		}
 		return nil
 	}
-	first := true
 	for ev, err := range events {
 		if err != nil {
 			return err
 		}
-		f.left.Events = f.left.Events || first && ev.Seq > 1
-		first = false
 		if err := put(f.add(ev)); err != nil {
 			return err
 		}
@@ -121,31 +117,21 @@ func Write(w io.Writer, o Options, s Session, events iter.Seq2[runtime.Event, er
 	if err := put(f.release()); err != nil {
 		return err
 	}
-	f.left.Secrets = r.found
-	if o.Missing != nil {
-		f.left.Missing, f.left.Gaps, f.left.MayMiss = o.Missing()
-	}
+	f.left.Secrets, f.left.Missing, f.left.MayMiss = r.found, o.Missing, o.MayMiss
 	p.foot(f.cost, &f.left)
 	return out.Flush()
 }
 
+// maxPlaces is how many places without events are named one by one.
+const maxPlaces = 20
+
 // List says in words what is missing, nothing when nothing is.
 func (l *LeftOut) List() []string {
-	var out []string
+	out := l.events()
 	add := func(n int, one, many string) {
-		if n == 1 {
-			out = append(out, "1 "+one)
-		} else if n > 1 {
-			out = append(out, fmt.Sprintf("%d %s", n, many))
+		if n > 0 {
+			out = append(out, count(uint64(n), one, many))
 		}
-	}
-	if l.Events {
-		out = append(out, "the beginning of the session, which its log has no more")
-	}
-	add(l.Gaps, "place in the middle, which its log had no more when it was copied", "places in the middle, which its log had no more when they were copied")
-	add(int(min(l.Missing, math.MaxInt32)), "event at the end, which was not copied from its node", "events at the end, which were not copied from its node")
-	if l.MayMiss {
-		out = append(out, "what the node did in the last moments, if that was more: it was lost at work")
 	}
 	add(l.Thoughts, "piece of a thought", "pieces of thoughts")
 	add(l.Output, "byte of tools' output", "bytes of tools' output")
@@ -153,6 +139,42 @@ func (l *LeftOut) List() []string {
 	add(l.Images, "image", "images")
 	add(l.Secrets, "text that looks like a secret or was named", "texts that look like secrets or were named")
 	return out
+}
+
+// events says which events are missing.
+func (l *LeftOut) events() []string {
+	var out []string
+	if l.Events {
+		out = append(out, "the beginning of the session, which its log has no more")
+	}
+	for _, r := range l.Lost[:min(len(l.Lost), maxPlaces)] {
+		out = append(out, r.String()+", which its log has no more")
+	}
+	if n := len(l.Lost) - maxPlaces; n > 0 {
+		out = append(out, count(uint64(n), "further place of which its log has no more", "further places of which its log has no more"))
+	}
+	if l.Missing > 0 {
+		out = append(out, count(l.Missing, "event at the end, which was not copied from its node", "events at the end, which were not copied from its node"))
+	}
+	if l.MayMiss {
+		out = append(out, "what the node did in the last moments, if that was more: it was lost at work")
+	}
+	return out
+}
+
+func count(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// String names the events.
+func (r Range) String() string {
+	if r.First == r.Last {
+		return fmt.Sprintf("event %d", r.First)
+	}
+	return fmt.Sprintf("events %d to %d", r.First, r.Last)
 }
 
 // linesPage writes one JSON object on each line: the session, the entries, and what

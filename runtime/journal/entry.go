@@ -29,7 +29,7 @@ const (
 	Second Kind = '2' // session/update for readers of version 2 alone
 
 	// Damage stands in the place of entries that cannot be read. It has the
-	// number of the last of them, and is in no file.
+	// number of the last of them. No file has it as an entry: see [Entry.Damage].
 	Damage Kind = 'd'
 )
 
@@ -71,11 +71,27 @@ type Entry struct {
 	To    Recipient
 	Frame []byte
 	head  []byte // the line's bytes before the frame
+	first uint64 // see Damage
 }
 
 // NewEntry returns an entry of a log that has let go of it.
 func NewEntry(seq uint64, at time.Time, k Kind, to Recipient, frame []byte) Entry {
 	return Entry{Seq: seq, Kind: k, To: to, Frame: frame, head: appendHead(nil, seq, at.UnixMilli(), k, to)}
+}
+
+// Damage returns the entry as one of the kind [Damage], in whose place entries from first on are lost. [Restore] notes them
+// as lost.
+func (e Entry) Damage(first uint64) Entry {
+	e.Kind, e.To, e.first = Damage, Everyone, first
+	return e
+}
+
+// begins is the number of the first entry that the entry stands for.
+func (e *Entry) begins() uint64 {
+	if e.Kind == Damage && e.first > 0 {
+		return e.first
+	}
+	return e.Seq
 }
 
 // Time returns when the entry was appended.

@@ -116,15 +116,11 @@ func (l *Log) Recall(oldest uint64, next func() (Entry, error)) error {
 		if l.batch = e.Time().UnixMilli(); l.batch == 0 {
 			l.batch = 1
 		}
-		k := e.Kind
-		if k == Damage {
-			k = Notice
-		}
 		if l.appended == 0 {
-			l.expired = goneBefore(e.Seq, oldest)
+			l.expired = goneBefore(e.begins(), oldest)
 		}
 		l.next, l.given = e.Seq, l.batch
-		l.appendLocked(k, e.To, [][]byte{e.Frame})
+		l.appendLocked(e.Kind, e.To, [][]byte{e.Frame})
 		if l.held > l.o.Memory {
 			if err := l.flushLocked(); err != nil {
 				return fmt.Errorf("recall journal: %w", err)
@@ -161,25 +157,32 @@ func (w *writer) restore(about []byte, boot uint32, oldest uint64, next func() (
 		if err != nil {
 			return err
 		}
+		first := max(e.begins(), last+1)
 		switch {
 		case e.Seq <= last:
 			return fmt.Errorf("entry %d stands behind entry %d", e.Seq, last)
-		case last == 0 && e.Seq > 1:
-			gone := goneBefore(e.Seq, oldest)
-			if skipped = e.Seq - 1 - gone; gone == 0 {
+		case last == 0 && first > 1:
+			gone := goneBefore(first, oldest)
+			if skipped = first - 1 - gone; gone == 0 {
 				break
 			}
 			if err := w.block(header{kind: expired, first: 1, bound: gone, boot: boot}, nil); err != nil {
 				return err
 			}
 		case last > 0:
-			skipped += e.Seq - last - 1
+			skipped += first - last - 1
+		}
+		last = e.Seq
+		if e.Kind == Damage {
+			if err := w.lost(header{first: first, bound: e.Seq, skipped: skipped, boot: boot}); err != nil {
+				return err
+			}
+			continue
 		}
 		line = e.AppendLine(line[:0])
 		if err := w.add(header{kind: entries, first: e.Seq, count: 1, bound: e.Seq, skipped: skipped, boot: boot}, line); err != nil {
 			return err
 		}
-		last = e.Seq
 	}
 	return w.block(header{kind: closed, first: last + 1, bound: last, skipped: skipped, boot: boot}, nil)
 }

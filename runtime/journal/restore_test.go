@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // linesOf returns all that a log has, as lines.
@@ -228,5 +229,63 @@ func TestRestore_BeginsLate(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Entries that the other log has lost are lost here, too, and which those are is told as it was.
+func TestRestore_WhatIsLost(t *testing.T) {
+	type lost struct{ first, last uint64 }
+	for name, tt := range map[string]struct {
+		oldest uint64 // of the log that they come from
+		in     []any  // entries, by their numbers, and what is lost
+		want   string
+	}{
+		"at the beginning":           {1, []any{lost{1, 4}, 5}, "1: 1-4 5"},
+		"all":                        {1, []any{lost{1, 4}}, "1: 1-4"},
+		"in the middle":              {1, []any{1, 2, lost{3, 3}, 4, lost{5, 9}, 10}, "1: 1 2 3-3 4 5-9 10"},
+		"at the end":                 {1, []any{1, lost{2, 1024}}, "1: 1 2-1024"},
+		"behind what was let go of":  {5, []any{lost{5, 7}, 8}, "5: 5-7 8"},
+		"behind skipped numbers":     {1, []any{1, lost{5, 7}, 20}, "1: 1 5-7 20"},
+		"it is said to begin before": {1, []any{1, 2, lost{1, 7}, 8}, "1: 1 2 3-7 8"},
+		"the oldest is not known":    {0, []any{lost{5, 7}, 8}, "5: 5-7 8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := func() (Entry, error) {
+				if len(tt.in) == 0 {
+					return Entry{}, io.EOF
+				}
+				one := tt.in[0]
+				tt.in = tt.in[1:]
+				at := time.UnixMilli(1_700_000_000_000)
+				if l, ok := one.(lost); ok {
+					return NewEntry(l.last, at, Notice, Everyone, []byte(`{"x":{}}`)).Damage(l.first), nil
+				}
+				return NewEntry(uint64(one.(int)), at, Update, Everyone, []byte(`{"x":{}}`)), nil
+			}
+			path := filepath.Join(t.TempDir(), "log")
+			if err := Restore(path, nil, tt.oldest, next); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Open(path, Options{Damage: func(first, last uint64) []byte { return fmt.Appendf(nil, `{"lost":"%d-%d"}`, first, last) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			batch, err := l.Cursor(l.Oldest()-1).Next(nil, 1<<20)
+			got := fmt.Sprint(l.Oldest(), ":")
+			for _, e := range batch {
+				if text, ok := strings.CutPrefix(string(e.Frame), `{"lost":"`); ok && e.Kind == Damage {
+					got += " " + strings.TrimSuffix(text, `"}`)
+				} else {
+					got += fmt.Sprint(" ", e.Seq)
+				}
+			}
+			if got != tt.want || err != nil {
+				t.Errorf("it has %s, %v; want %s", got, err, tt.want)
+			}
+			if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 {
+				t.Errorf("%+v, %v", rep, err)
+			}
+		})
 	}
 }

@@ -193,12 +193,15 @@ func (s *Session) aboutLog() []byte {
 	return b
 }
 
+// MethodDamaged tells of events that the log has lost.
+const MethodDamaged = "_sandboxagent/session/events_damaged"
+
 // damaged is the notification that clients get in the place of entries that the
 // log has lost.
 func (s *Session) damaged(first, last uint64) []byte {
 	params := rawjson.Object{}.Raw("sessionId", s.quoted).
 		Raw("firstSeq", strconv.AppendUint(nil, first, 10)).Raw("lastSeq", strconv.AppendUint(nil, last, 10)).End()
-	m := acp.NewNotification("_sandboxagent/session/events_damaged", params)
+	m := acp.NewNotification(MethodDamaged, params)
 	return m.Frame()
 }
 
