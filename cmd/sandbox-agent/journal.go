@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/cmd/internal/cmdline"
 	"sandboxagent.dev/sandbox-agent/internal/claim"
 	"sandboxagent.dev/sandbox-agent/runtime/journal"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 func journalCommand(std stdio) *cli.Command {
@@ -22,9 +23,10 @@ func journalCommand(std stdio) *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "verify", Usage: "read logs from beginning to end and say what is in them", ArgsUsage: "FILE...",
-				Description: "It exits with 1 when a file has damage. A file is sessions/ID/log.journal below the data directory.",
-				Flags:       []cli.Flag{json},
-				Action:      func(c *cli.Context) error { return verifyJournals(c, std) },
+				Description: `It exits with 1 when a file has damage, or ends before what the session.json beside it knows of. A file is
+sessions/ID/log.journal below the data directory.`,
+				Flags:  []cli.Flag{json},
+				Action: func(c *cli.Context) error { return verifyJournals(c, std) },
 			},
 			{
 				Name: "cat", Usage: "print the entries of a log, one line each", ArgsUsage: "FILE",
@@ -33,14 +35,19 @@ func journalCommand(std stdio) *cli.Command {
 					if c.NArg() != 1 {
 						return cmdline.Usagef(c, "give one file")
 					}
+					reached, err := session.Reached(c.Args().First())
+					if err != nil {
+						return err
+					}
 					out := bufio.NewWriter(std.out)
-					return errors.Join(journal.Cat(c.Args().First(), out), out.Flush())
+					return errors.Join(journal.Cat(c.Args().First(), reached, out), out.Flush())
 				},
 			},
 			{
 				Name: "repair", Usage: "write a log again, without what cannot be read", ArgsUsage: "FILE",
 				Description: `The gateway must be stopped, or the session closed for good: it is refused while a gateway uses the
-data directory. What cannot be read is appended to FILE.damaged; what is lost stays noted.`,
+data directory. What cannot be read is appended to FILE.damaged; what is lost stays noted. A copy must be of the same
+session and have the same entries; those that it has behind the end of FILE are taken, too.`,
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "from", TakesFile: true, Usage: "take lost entries from this copy of the log"},
 				},
@@ -59,7 +66,11 @@ func verifyJournals(c *cli.Context, std stdio) error {
 		if wrong := refusedFile(path); wrong != "" {
 			return cmdline.Usagef(c, "%s: %s", path, wrong)
 		}
-		rep, err := journal.Verify(path)
+		reached, err := session.Reached(path)
+		if err != nil {
+			return err
+		}
+		rep, err := journal.Verify(path, reached)
 		if err != nil {
 			return err
 		}
@@ -86,7 +97,7 @@ func verifyJournals(c *cli.Context, std stdio) error {
 			fmt.Fprintln(std.out)
 		}
 		if rep.Torn > 0 {
-			fmt.Fprintf(std.out, "  %d bytes at the end were never seen by anybody\n", rep.Torn)
+			fmt.Fprintf(std.out, "  %d bytes at the end are half a block: a write, or the file, was cut off there\n", rep.Torn)
 		}
 	}
 	if bad > 0 {
@@ -113,14 +124,25 @@ func repairJournal(c *cli.Context, std stdio) error {
 			defer unlock()
 		}
 	}
-	aside, err := journal.Repair(path, c.String("from"))
-	switch {
-	case err != nil:
+	reached, err := session.Reached(path)
+	if err != nil {
 		return err
-	case aside == "":
-		fmt.Fprintln(std.out, "there is nothing to repair")
-	default:
-		fmt.Fprintf(std.out, "repaired; what could not be read is in %s\n", aside)
 	}
+	did, err := journal.Repair(path, c.String("from"), reached)
+	if err != nil {
+		return err
+	}
+	if !did.Done {
+		fmt.Fprintln(std.out, "there is nothing to repair")
+		return nil
+	}
+	fmt.Fprint(std.out, "repaired")
+	if did.Taken > 0 {
+		fmt.Fprintf(std.out, "; %d entries were taken from %s", did.Taken, c.String("from"))
+	}
+	if did.Aside != "" {
+		fmt.Fprintf(std.out, "; what could not be read is in %s", did.Aside)
+	}
+	fmt.Fprintln(std.out)
 	return nil
 }

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -35,8 +34,9 @@ type Report struct {
 }
 
 // Verify reads a journal's file from beginning to end and says what is in it. It
-// changes nothing.
-func Verify(path string) (Report, error) {
+// changes nothing. A file that ends before the entry upTo, which readers may have seen, is damaged; 0 is for who does not
+// know how far they came.
+func Verify(path string, upTo uint64) (Report, error) {
 	rep := Report{Path: path, Format: 2}
 	f, w, err := openToRead(path)
 	if err != nil {
@@ -53,12 +53,12 @@ func Verify(path string) (Report, error) {
 	if err != nil {
 		return rep, err
 	}
-	if t.cut {
+	if t.cut && t.last >= upTo {
 		rep.Torn = w.end - t.size
 		w.end = t.size
 	}
-	err = inspect(w, func(p *part, lines []byte) error {
-		if p.kind == entries {
+	err = inspect(w, upTo, func(p *part, lines []byte) error {
+		if p.kind == entries && p.count > 0 {
 			if rep.First == 0 {
 				rep.First = p.first
 			}
@@ -107,27 +107,35 @@ func openToRead(path string) (*os.File, *walk, error) {
 }
 
 // inspect calls good for each block, with its lines, and bad for what cannot be
-// read.
-func inspect(w *walk, good func(p *part, lines []byte) error, bad func(d Damaged) error) error {
-	var before uint64
-	var gaps []Damaged
-	flush := func(first uint64) error {
+// read, or is not there: entries up to upTo were.
+func inspect(w *walk, upTo uint64, good func(p *part, lines []byte) error, bad func(d Damaged) error) error {
+	var before header
+	var gaps []Damaged // behind each other; the first may be the block before
+	known := true      // it is that alone
+	// flush tells of them when the next entry that is there is the one with a number, and it stands at off.
+	flush := func(first uint64, off int64, missing bool, reason string) error {
+		if missing = missing && first > before.next(); missing && len(gaps) == 0 {
+			gaps = append(gaps, Damaged{Offset: off, Reason: reason})
+		}
 		for i, d := range gaps {
-			if i == 0 && first > before+1 {
-				d.First, d.Last = before+1, first-1
+			if i == 0 && missing {
+				if d.First == 0 {
+					d.First = before.next()
+				}
+				d.Last = first - 1
 			}
 			if err := bad(d); err != nil {
 				return err
 			}
 		}
-		gaps = gaps[:0]
+		gaps, known = gaps[:0], true
 		return nil
 	}
 	var buf []byte
 	for {
 		p, err := w.next()
 		if err == io.EOF {
-			return flush(0)
+			return flush(upTo+1, w.end, true, "the file ends too early")
 		}
 		if err != nil {
 			return err
@@ -138,25 +146,24 @@ func inspect(w *walk, good func(p *part, lines []byte) error, bad func(d Damaged
 			}
 		}
 		if !p.known {
-			gaps = append(gaps, Damaged{Offset: p.off, Length: p.n, Reason: p.bad})
+			gaps, known = append(gaps, Damaged{Offset: p.off, Length: p.n, Reason: p.bad}), false
 			continue
 		}
-		if err := flush(p.first); err != nil {
+		if err := flush(p.first, p.off, !known || p.misses(&before), "blocks before it are missing"); err != nil {
 			return err
 		}
-		before = p.last()
+		before = p.header
 		if p.bad == "" {
-			err = good(&p, buf)
-		} else {
-			d := Damaged{Offset: p.off, Length: p.n, Reason: p.bad}
-			if p.kind == entries {
-				d.First, d.Last = p.first, p.last()
+			if err := good(&p, buf); err != nil {
+				return err
 			}
-			err = bad(d)
+			continue
 		}
-		if err != nil {
-			return err
+		d := Damaged{Offset: p.off, Length: p.n, Reason: p.bad}
+		if p.kind == entries {
+			d.First, d.Last = p.first, p.last()
 		}
+		gaps = append(gaps, d)
 	}
 }
 
@@ -176,8 +183,8 @@ func verifyOld(rep Report, f *os.File) (Report, error) {
 	return rep, err
 }
 
-// Cat writes the entries of a journal's file to w, one line each.
-func Cat(path string, w io.Writer) error {
+// Cat writes the entries of a journal's file to w, one line each. What is lost, as [Verify] finds it, is a line, too.
+func Cat(path string, upTo uint64, w io.Writer) error {
 	f, from, err := openToRead(path)
 	if err != nil {
 		return err
@@ -190,7 +197,7 @@ func Cat(path string, w io.Writer) error {
 	if _, err := readTail(osFile{f}); err != nil { // as of a file that is no log
 		return err
 	}
-	return inspect(from, func(p *part, lines []byte) error {
+	return inspect(from, upTo, func(p *part, lines []byte) error {
 		if p.kind == lost {
 			_, err := fmt.Fprintf(w, `{"lost":{"first":%d,"last":%d}}`+"\n", p.first, p.last())
 			return err
@@ -228,89 +235,80 @@ func About(path string) ([]byte, error) {
 	}
 }
 
+// Repaired says what [Repair] has done.
+type Repaired struct {
+	Aside string // the file that has what could not be read, "" for none
+	Done  bool   // there was something to do
+	Taken int    // entries that come from the copy
+}
+
 // Repair writes a journal's file anew without what cannot be read. That goes to
-// a file beside it, whose name it returns, "" when there was nothing to do.
-// Entries that are lost are taken from the file copy if it has them; "" means
-// that there is none. No log may have the file open.
-func Repair(path, copy string) (aside string, err error) {
-	rep, err := Verify(path)
+// a file beside it. Entries that are lost are taken from the file copy if it has them, also those behind the
+// end; "" means that there is no copy. One that has other entries is an error. upTo is as for [Verify]. No log may have the
+// file open.
+func Repair(path, copy string, upTo uint64) (did Repaired, err error) {
+	out := &writer{}
+	if copy != "" {
+		c, err := openCopy(copy)
+		if err != nil {
+			return did, err
+		}
+		defer func() { _ = c.f.Close() }()
+		if err := c.compare(path); err != nil {
+			return did, err
+		}
+		upTo = max(upTo, c.last)
+		out.copy = c.entries
+	}
+	rep, err := Verify(path, upTo)
 	if err != nil || rep.Format == 1 || len(rep.Damage) == 0 && (len(rep.Lost) == 0 || copy == "") {
-		return "", err
+		return did, err
 	}
 	f, w, err := openToRead(path)
 	if err != nil {
-		return "", err
+		return did, err
 	}
 	defer func() { _ = f.Close() }()
 	w.end -= rep.Torn
-	aside = path + ".damaged"
+	aside := path + ".damaged"
 	kept, err := os.OpenFile(aside, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return "", err
+		return did, err
 	}
 	var d osDisk
 	temp := tempPath(path)
 	to, err := d.Create(temp)
 	if err != nil {
-		return "", errors.Join(err, kept.Close())
+		return did, errors.Join(err, kept.Close())
 	}
-	out := &writer{f: to}
-	if copy != "" {
-		out.copy = func(first, last uint64, line func(uint64, []byte) error) error {
-			return entriesOf(copy, first, last, line)
+	out.f = to
+	err = out.beginning()
+	if about, failed := About(path); err == nil && failed == nil && about == nil && copy != "" {
+		if about, err = About(copy); about != nil {
+			err = out.block(header{kind: aboutBlock, first: 1, boot: d.Boot()}, about)
 		}
 	}
-	err = out.beginning()
 	if err == nil {
-		err = out.parts(w, func(b []byte) error {
+		err = out.parts(w, upTo, func(b []byte) error {
 			_, err := kept.Write(b)
 			return err
 		})
 	}
-	if err = errors.Join(err, kept.Sync(), kept.Close()); err == nil {
+	info, failed := kept.Stat()
+	if err = errors.Join(err, failed, kept.Sync(), kept.Close()); err == nil {
 		err = to.Sync()
 	}
 	if err = errors.Join(err, to.Close()); err == nil {
 		err = d.Rename(temp, path)
 	}
 	if err != nil {
-		return "", errors.Join(err, d.Remove(temp))
+		return did, errors.Join(err, d.Remove(temp))
 	}
-	return aside, d.SyncFolder(path)
-}
-
-// entriesOf calls line for each entry from first to last that the file has.
-func entriesOf(path string, first, last uint64, line func(seq uint64, line []byte) error) error {
-	f, w, err := openToRead(path)
-	if err != nil {
-		return err
+	did = Repaired{Done: true, Taken: out.taken}
+	if info.Size() > 0 {
+		did.Aside = aside
+	} else {
+		err = d.Remove(aside)
 	}
-	defer func() { _ = f.Close() }()
-	if w.off, err = seek(f, w.off, w.end, first-1); err != nil {
-		return err
-	}
-	for {
-		p, err := w.next()
-		switch {
-		case err == io.EOF || err == nil && p.known && p.kind == entries && p.first > last:
-			return nil
-		case err != nil:
-			return err
-		case !p.known || p.bad != "" || p.kind != entries || p.last() < first:
-			continue
-		}
-		lines, err := p.lines(nil)
-		if err != nil {
-			continue // it is damaged here, too
-		}
-		for seq := p.first; len(lines) > 0; seq++ {
-			end := bytes.IndexByte(lines, '\n') + 1
-			if seq >= first && seq <= last {
-				if err := line(seq, lines[:end]); err != nil {
-					return err
-				}
-			}
-			lines = lines[end:]
-		}
-	}
+	return did, errors.Join(err, d.SyncFolder(path))
 }

@@ -228,10 +228,9 @@ func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
 	var damage *Entry
 	prev := r.prev
 	r.prev = p.header
-	// Bytes between the blocks cannot be read, or the machine was stopped while
+	// Bytes between the blocks cannot be read, blocks are gone, or the machine was stopped while
 	// numbers were given: what they had is lost.
-	cutOff := prev.kind != 0 && prev.kind != closed && prev.kind != expired && prev.boot != p.boot
-	if (r.bad || cutOff) && p.first > *after+1 {
+	if (r.bad || p.cutOff(&prev) || p.misses(&prev)) && p.first > *after+1 {
 		damage = r.damaged(*after+1, p.first-1)
 	}
 	r.bad = false

@@ -235,15 +235,15 @@ func TestDamage_Random(t *testing.T) {
 				}
 			}
 		}
-		rep, err := Verify(path)
+		rep, err := Verify(path, 0)
 		if err != nil || len(hit) > 0 && len(rep.Damage) == 0 && rep.Torn == 0 {
 			t.Fatalf("seed %d: %+v, %v", seed, rep, err)
 		}
-		if _, err := Repair(path, ""); err != nil {
+		if _, err := Repair(path, "", 0); err != nil {
 			t.Fatalf("seed %d: repair: %v", seed, err)
 		}
 		check("repaired", true)
-		if rep, err = Verify(path); err != nil || len(rep.Damage) > 0 {
+		if rep, err = Verify(path, 0); err != nil || len(rep.Damage) > 0 {
 			t.Fatalf("seed %d: after repair: %+v, %v", seed, rep, err)
 		}
 		if err := os.WriteFile(path, d, 0o600); err != nil {
@@ -273,14 +273,14 @@ func TestRepair_FromACopy(t *testing.T) {
 		}
 	}
 	want := Damaged{Offset: b.off, Length: b.n, First: b.first, Last: b.last(), Reason: "this is no block"}
-	if rep, err := Verify(path); err != nil || len(rep.Damage) != 1 || rep.Damage[0] != want || rep.Entries != 1000-int(b.count) || !rep.Closed {
+	if rep, err := Verify(path, 0); err != nil || len(rep.Damage) != 1 || rep.Damage[0] != want || rep.Entries != 1000-int(b.count) || !rep.Closed {
 		t.Errorf("%+v, %v", rep, err)
 	}
-	aside, err := Repair(path, "")
+	aside, err := Repair(path, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := os.ReadFile(aside); err != nil || len(kept) != int(b.n) {
+	if kept, err := os.ReadFile(aside.Aside); err != nil || len(kept) != int(b.n) {
 		t.Errorf("%d bytes are kept aside, %v", len(kept), err)
 	}
 	check := func(want ...string) {
@@ -295,16 +295,16 @@ func TestRepair_FromACopy(t *testing.T) {
 		}
 	}
 	check(fmt.Sprintf("u 1-%d", b.first-1), fmt.Sprintf("x %d-%d", b.first, b.last()), fmt.Sprintf("u %d-1000", b.last()+1))
-	if _, err := Repair(path, spare); err != nil {
+	if _, err := Repair(path, spare, 0); err != nil {
 		t.Fatal(err)
 	}
 	check("u 1-1000")
 	var lines bytes.Buffer
-	if err := Cat(path, &lines); err != nil || bytes.Count(lines.Bytes(), []byte("\n")) != 1000 || !strings.HasPrefix(lines.String(), `{"seq":1,"time":`) {
+	if err := Cat(path, 0, &lines); err != nil || bytes.Count(lines.Bytes(), []byte("\n")) != 1000 || !strings.HasPrefix(lines.String(), `{"seq":1,"time":`) {
 		t.Errorf("%d lines, %v", bytes.Count(lines.Bytes(), []byte("\n")), err)
 	}
-	if aside, err := Repair(path, ""); aside != "" || err != nil {
-		t.Errorf("a file that is whole is repaired: %q, %v", aside, err)
+	if aside, err := Repair(path, "", 0); aside.Done || err != nil {
+		t.Errorf("a file that is whole is repaired: %+v, %v", aside, err)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestOpen_RefusesWhatItDoesNotKnow(t *testing.T) {
 		if _, err := Open(path, Options{}); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Verify(path); !errors.Is(err, ErrFormat) {
+		if _, err := Verify(path, 0); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: verify: %v", name, err)
 		}
 		if b, err := os.ReadFile(path); err != nil || string(b) != data {
@@ -455,7 +455,7 @@ func TestLog_SmallBlocksArePutTogether(t *testing.T) {
 	}
 	fill(t, l, 2001, 2010)
 	checkRun(t, readAll(t, l, 0), 1, 2010)
-	if rep, err := Verify(path); err != nil || rep.Entries != 2010 || len(rep.Damage) > 0 {
+	if rep, err := Verify(path, 0); err != nil || rep.Entries != 2010 || len(rep.Damage) > 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }
@@ -546,7 +546,7 @@ func FuzzOpen(f *testing.F) {
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = Verify(path)
+			_, _ = Verify(path, 0)
 			l, err := Open(filepath.Join(dir, "log"), o)
 			if err != nil {
 				if !errors.Is(err, ErrFormat) {

@@ -229,10 +229,10 @@ func TestOpen_Beginnings(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(path, ""); err != nil {
+	if _, err := Repair(path, "", 0); err != nil {
 		t.Fatal(err)
 	}
-	rep, err := Verify(path)
+	rep, err := Verify(path, 0)
 	if err != nil || len(rep.Lost) != 1 || rep.Lost[0].First != 1 || rep.Lost[0].Last != first.last() || !rep.Closed {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -260,7 +260,7 @@ func TestRepair_FromHalfACopy(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, damaged, 0o600), os.WriteFile(spare, half, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(path, spare); err != nil {
+	if _, err := Repair(path, spare, 0); err != nil {
 		t.Fatal(err)
 	}
 	l := openTrimmed(t, path, Options{})
@@ -324,7 +324,7 @@ func TestVerify_TheFirstFormat(t *testing.T) {
 		if err := os.WriteFile(path, tt.file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rep, err := Verify(path)
+		rep, err := Verify(path, 0)
 		if err != nil || rep.Format != 1 || rep.Bytes != int64(len(tt.file)) || len(rep.Damage) != tt.bad || rep.Closed != (tt.bad == 0) {
 			t.Errorf("%s: %+v, %v", name, rep, err)
 		}
@@ -403,7 +403,7 @@ func TestTrim_TheFileHasNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		var lines bytes.Buffer
-		if err := Cat(path, &lines); err != nil || strings.Count(lines.String(), "\n") != 60 || !strings.HasPrefix(lines.String(), `{"seq":41,`) {
+		if err := Cat(path, 0, &lines); err != nil || strings.Count(lines.String(), "\n") != 60 || !strings.HasPrefix(lines.String(), `{"seq":41,`) {
 			t.Errorf("the file has %d lines, %v: %.60s", strings.Count(lines.String(), "\n"), err, lines.String())
 		}
 		l = openTrimmed(t, path, o)
@@ -559,7 +559,7 @@ func TestVerify_SaysAll(t *testing.T) {
 	}
 	lines, text := 0, int64(0)
 	var cat bytes.Buffer
-	if err := Cat(path, &cat); err != nil {
+	if err := Cat(path, 0, &cat); err != nil {
 		t.Fatal(err)
 	}
 	text, lines = int64(cat.Len()), bytes.Count(cat.Bytes(), []byte("\n"))
@@ -574,7 +574,7 @@ func TestVerify_SaysAll(t *testing.T) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Verify(path)
+		got, err := Verify(path, 0)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -604,10 +604,10 @@ func TestVerify_SaysAll(t *testing.T) {
 	open.Damage = []Damaged{{Offset: last.off, Length: last.n, Reason: "this is no block"}}
 	check("a damaged end", ending, open)
 
-	if _, err := Verify(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+	if _, err := Verify(t.TempDir(), 0); err == nil || !strings.Contains(err.Error(), "is no regular file") {
 		t.Errorf("a folder: %v", err)
 	}
-	if err := Cat(filepath.Join(t.TempDir(), "none"), io.Discard); !errors.Is(err, os.ErrNotExist) {
+	if err := Cat(filepath.Join(t.TempDir(), "none"), 0, io.Discard); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	old := filepath.Join(t.TempDir(), "log.jsonl")
@@ -615,7 +615,7 @@ func TestVerify_SaysAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	var was bytes.Buffer
-	if err := Cat(old, &was); err != nil || was.String() != string(oldFile(1, 3)) {
+	if err := Cat(old, 0, &was); err != nil || was.String() != string(oldFile(1, 3)) {
 		t.Errorf("the first format is %q, %v", was.String(), err)
 	}
 }
@@ -670,7 +670,7 @@ func TestOpen_ADamagedVersion(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if rep, err := Verify(path); err != nil || len(rep.Damage) != 1 || rep.Entries != 51 {
+	if rep, err := Verify(path, 0); err != nil || len(rep.Damage) != 1 || rep.Entries != 51 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }

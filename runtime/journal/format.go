@@ -74,6 +74,19 @@ func (h *header) next() uint64 {
 	return h.last() + 1
 }
 
+// misses reports whether entries that came between the block before and this one are not in the file: more numbers lie
+// between the two than were skipped.
+func (h *header) misses(before *header) bool {
+	between := int64(h.first - before.next())
+	return between > 0 && int64(h.skipped-before.skipped) < between
+}
+
+// cutOff reports whether the machine was stopped between the two blocks: entries whose numbers were given may never have
+// reached the disk.
+func (h *header) cutOff(before *header) bool {
+	return before.kind != 0 && before.kind != closed && before.kind != expired && before.boot != h.boot
+}
+
 // total is how many entries the log had when the block was written.
 func (h *header) total() uint64 {
 	if h.kind == lost {

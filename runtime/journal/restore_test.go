@@ -60,7 +60,7 @@ func TestRestore(t *testing.T) {
 			if err := Restore(path, []byte(`{"id":"a"}`), 0, lines.Next); err != nil {
 				t.Fatal(err)
 			}
-			if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
+			if rep, err := Verify(path, 0); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
 				t.Fatalf("%+v, %v", rep, err)
 			}
 			if b, err := About(path); err != nil || string(b) != `{"id":"a"}` {
@@ -213,7 +213,7 @@ func TestRestore_BeginsLate(t *testing.T) {
 		if err := Restore(path, nil, oldest, NewLines(strings.NewReader(in)).Next); err != nil {
 			t.Fatal(err)
 		}
-		if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
+		if rep, err := Verify(path, 0); err != nil || len(rep.Damage) > 0 || len(rep.Lost) > 0 {
 			t.Errorf("%d: %+v, %v", oldest, rep, err)
 		}
 		l, err := Open(path, Options{})
@@ -283,7 +283,7 @@ func TestRestore_WhatIsLost(t *testing.T) {
 			if got != tt.want || err != nil {
 				t.Errorf("it has %s, %v; want %s", got, err, tt.want)
 			}
-			if rep, err := Verify(path); err != nil || len(rep.Damage) > 0 {
+			if rep, err := Verify(path, 0); err != nil || len(rep.Damage) > 0 {
 				t.Errorf("%+v, %v", rep, err)
 			}
 		})

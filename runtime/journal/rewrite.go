@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 )
@@ -17,8 +18,11 @@ func (h *header) loose() bool {
 type writer struct {
 	f    io.WriterAt
 	off  int64
-	pack bool                                                                     // put small blocks together
-	copy func(first, last uint64, line func(seq uint64, line []byte) error) error // entries that are lost here; may be nil
+	pack bool // put small blocks together
+
+	// copy gives entries that are lost here; see [copied.entries]. It may be nil.
+	copy  func(first, last uint64, line func(seq uint64, all bool, line []byte) error) (all bool, err error)
+	taken int // entries that it has given
 
 	open  header // of lines; its kind is 0 when there are none
 	lines []byte // of entries that were not written yet
@@ -97,27 +101,41 @@ func (w *writer) lost(h header) error {
 		return w.block(h, nil)
 	}
 	rest := h
-	err := w.copy(h.first, h.last(), func(seq uint64, line []byte) error {
-		if seq > rest.first {
-			gap := rest
-			gap.bound = seq - 1
-			if err := w.block(gap, nil); err != nil {
-				return err
-			}
-			h.skipped += seq - rest.first
+	// to writes what is known of the numbers before seq: that no entry has them, or that theirs are lost.
+	to := func(seq uint64, all bool) error {
+		gap := rest
+		gap.bound = seq - 1
+		if all {
+			gap.kind, gap.bound = closed, h.bound
+		}
+		if seq == rest.first {
+			return nil
+		}
+		if err := w.block(gap, nil); err != nil {
+			return err
+		}
+		if all {
+			rest.skipped += seq - rest.first
+		}
+		return nil
+	}
+	all, err := w.copy(h.first, h.last(), func(seq uint64, all bool, line []byte) error {
+		if err := to(seq, all); err != nil {
+			return err
 		}
 		rest.first = seq + 1
-		return w.add(header{kind: entries, first: seq, count: 1, bound: h.bound, skipped: h.skipped, boot: h.boot}, line)
+		w.taken++
+		return w.add(header{kind: entries, first: seq, count: 1, bound: h.bound, skipped: rest.skipped, boot: h.boot}, line)
 	})
-	if err != nil || rest.first > rest.bound {
+	if err != nil {
 		return err
 	}
-	return w.block(rest, nil)
+	return to(h.bound+1, all)
 }
 
 // parts writes all parts of a file. Those that cannot be used go to aside, and
-// their entries are noted as lost; with aside nil they are copied as they are.
-func (w *writer) parts(from *walk, aside func(b []byte) error) error {
+// their entries are noted as lost, as are those up to upTo that are not there; with aside nil they are copied as they are.
+func (w *writer) parts(from *walk, upTo uint64, aside func(b []byte) error) error {
 	before, gap := header{}, false // the block before, and whether unreadable bytes are behind it
 	for {
 		p, err := from.next()
@@ -142,7 +160,7 @@ func (w *writer) parts(from *walk, aside func(b []byte) error) error {
 				continue
 			}
 		}
-		if next := before.next(); gap && aside != nil && p.first > next {
+		if next := before.next(); aside != nil && p.first > next && (gap || p.misses(&before)) {
 			if err := w.lost(header{first: next, bound: p.first - 1, skipped: before.skipped, boot: p.boot}); err != nil {
 				return err
 			}
@@ -166,14 +184,24 @@ func (w *writer) parts(from *walk, aside func(b []byte) error) error {
 		}
 		before = p.header
 	}
-	if gap && aside != nil {
-		// What the end had is not known: all numbers that may have been given.
-		end := max(before.bound, before.next()-1)
-		if err := w.lost(header{first: before.next(), bound: end + reservation(end), skipped: before.skipped, boot: before.boot}); err != nil {
-			return err
-		}
+	if aside == nil || !gap && before.next() > upTo {
+		return w.flush()
 	}
-	return w.flush()
+	// What the end had may not be known: all numbers that may have been given.
+	end := max(before.bound, before.next()-1)
+	if gap {
+		end += reservation(end)
+	}
+	h := header{first: before.next(), bound: end, skipped: before.skipped, boot: before.boot}
+	if before.next() > upTo {
+		return errors.Join(w.lost(h), w.flush())
+	}
+	h.bound = upTo
+	if err := w.lost(h); err != nil {
+		return err
+	}
+	// The numbers behind are not given again.
+	return w.block(header{kind: entries, first: upTo + 1, bound: max(end, upTo), skipped: before.skipped, boot: before.boot}, nil)
 }
 
 // aside copies a part that cannot be used, however large, to the function, or

@@ -421,7 +421,7 @@ func (l *Log) keepLocked() error {
 // is, if pack is set.
 func (l *Log) replaceLocked(pack bool) error {
 	return l.rewriteLocked(pack, func(out *writer) error {
-		return out.parts(&walk{f: l.file, off: l.start, end: l.size}, nil)
+		return out.parts(&walk{f: l.file, off: l.start, end: l.size}, 0, nil)
 	})
 }
 

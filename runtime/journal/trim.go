@@ -78,7 +78,7 @@ func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
 	}
 	out := &writer{f: f, pack: true}
 	more := func(upTo int64) error {
-		err := out.parts(&walk{f: old.f, off: old.end, end: upTo}, nil)
+		err := out.parts(&walk{f: old.f, off: old.end, end: upTo}, 0, nil)
 		if old.end = upTo; err == nil {
 			err = f.Sync()
 		}
@@ -264,7 +264,7 @@ func (w *writer) trimmed(about []byte, t trimmed, c cut) error {
 			return err
 		}
 	}
-	return w.parts(from, nil)
+	return w.parts(from, 0, nil)
 }
 
 // rest writes the entries of a block behind a number.

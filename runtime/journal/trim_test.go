@@ -120,7 +120,7 @@ func TestTrim_LetsTheOldestGo(t *testing.T) {
 				}
 				renew()
 				checkTrimmed(t, l, last, last)
-				rep, err := Verify(path)
+				rep, err := Verify(path, 0)
 				if err != nil || rep.Expired != last-1 || len(rep.Damage)+len(rep.Lost) > 0 {
 					t.Errorf("%+v, %v", rep, err)
 				}

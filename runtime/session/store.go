@@ -418,6 +418,26 @@ func (st store) replace(rec record, was []byte) error {
 	return st.save(rec, true)
 }
 
+// Reached returns the newest event that the log in a file has come to, as the record beside it says, 0 where there is none that
+// can be read. Of a log that has nothing at all it is the newest that may have been given.
+func Reached(file string) (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(file), recordFile))
+	if errors.Is(err, fs.ErrNotExist) || filepath.Base(file) != logFile {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the session's record: %w", err)
+	}
+	var rec record
+	if rec.decode(b) != nil {
+		return 0, nil // as if it were not there: it is made again from the log
+	}
+	if info, err := os.Stat(file); err == nil && info.Size() == 0 {
+		return max(rec.LastSeq, rec.BoundSeq), nil
+	}
+	return rec.LastSeq, nil
+}
+
 // about returns the record of a session in the form that its log keeps, nil when
 // there is none.
 func (st store) about(id string) []byte {
