@@ -54,11 +54,7 @@ func killedOnce(t *testing.T, packed bool) (path string, data []byte, has []uint
 // Whatever pieces of a file are gone: who reads it, Verify and Repair name each entry that is not there, and none that is, and
 // with a copy all is there again.
 func TestDamage_PiecesAreGone(t *testing.T) {
-	runs := 150
-	if testing.Short() {
-		runs = 40
-	}
-	runs = figure.Asked(t, "CUTS", runs)
+	runs := figure.Asked(t, "CUTS", 40)
 	for _, packed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("packed %v", packed), func(t *testing.T) {
 			path, data, has := killedOnce(t, packed)
