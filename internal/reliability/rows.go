@@ -22,6 +22,11 @@ var rows = []row{
 		"nothing undamaged was lost, all that was lost was told",
 	},
 	{
+		"pieces of a log's file are gone: read, verified, repaired, repaired from a copy",
+		"./runtime/journal", "^TestDamage_PiecesAreGone$", "CUTS", 2_000,
+		"each entry that was missing was named, and with a copy all were there again",
+	},
+	{
 		"random sequences of events in the life of a session",
 		"./runtime", "^TestLife_RandomSequences$", "SEQUENCES", 100_000,
 		"every request was answered once, nothing stayed open, no process without a session",
