@@ -115,7 +115,7 @@ func (c *inbound) frame() (head int, payload int64, err error) {
 	case 127:
 		head += 8
 	}
-	if c.buf[1]&maskedBit != 0 { // which the library refuses
+	if c.buf[1]&maskedBit != 0 { // no server does that; it is the library's
 		head += 4
 	}
 	if err := c.fill(head); err != nil {
