@@ -27,8 +27,7 @@ export const last = {
     };
     const s = await w.session({ meta: { credentials: { apiKey, ...address } } });
     await used(s, apiKey);
-    if (oauthToken) await used(await w.session({ meta: { credentials: { oauthToken, ...address } } }), oauthToken);
-    else {
+    if (!oauthToken) {
       const e = await failure(w.session({ meta: { credentials: { oauthToken: "a-token", ...address } } }));
       assert.equal(e.code, -32602, e.all);
       assert.match(e.message, /credentials.oauthToken/);
@@ -48,11 +47,12 @@ export const last = {
     const e = await failure(link.agent.request(methods.agent.session.prompt, { sessionId: s.id, prompt: [{ type: "text", text: "say nothing" }] }));
     assert.equal(e.code, -32000, e.all);
     assert.match(e.all, /credentials_required/);
+    const anew = oauthToken ?? `${apiKey}-anew`;
     const result = await link.agent.request(methods.agent.session.resume, {
-      sessionId: s.id, cwd: w.place, mcpServers: [], _meta: { "sandboxagent.dev": { credentials: { apiKey: `${apiKey}-anew`, ...address } } },
+      sessionId: s.id, cwd: w.place, mcpServers: [], _meta: { "sandboxagent.dev": { credentials: { [oauthToken ? "oauthToken" : "apiKey"]: anew, ...address } } },
     });
     const back = new Session(w, link, s.id, result);
-    await used(back, `${apiKey}-anew`);
+    await used(back, anew);
     assert.match((await back.prompt("recall")).text, new RegExp(`with ${apiKey}`));
   },
 };

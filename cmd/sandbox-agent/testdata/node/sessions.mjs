@@ -186,7 +186,7 @@ export const last = {
     assert.match((await two.prompt("recall")).text, /number two/);
     assert.equal((await api(`/v2/sessions/${one.id}`)).continuity, "native");
     if (!a.oneProcess) assert.ok(!two.updates.slice(from).some((u) => ownOf(u).continuity), "the other session noticed");
-    if (!a.overHTTP) {
+    if (a.mayLeaveUnread) {
       const pid = a.oneProcess ? (await api("/v2/agents")).agents.find((x) => x.id === a.id).processes[0].pid : await servedBy(a.id, w.dir, "WHERE=one");
       process.kill(pid, "SIGKILL");
       assert.equal((await one.prompt("say at once")).text, "at once", "what the process had not read goes to the next");

@@ -105,6 +105,7 @@ export default {
   terminal: (...args) => ["-p", "--output-format", "json", ...args],
   inTerminal: (w) => `read ${w.dir}/notes.txt`,
   again: (id, words) => ["--resume", id, words],
+  mayLeaveUnread: true, // what a process has not read goes to the next: shown with one of each kind, and nobody knows it of one that is spoken to by HTTP
   beside: true, // a terminal may go on with what a process here has open
   terminalAgain: (id) => ["--resume", id, "say the second answer"],
   unknown: "5a7e8a0c-0000-4000-8000-00000000abcd",
@@ -240,5 +241,6 @@ export default {
         assert.equal((await running).stopReason, "cancelled");
       },
     },
+    without: { "fork knows the past and is on its own": "TestLive_Forked has it, and forks of forks" },
   },
 };

@@ -11,6 +11,7 @@ export default {
   streams: true,
   images: true,
   oneProcess: true,
+  mayLeaveUnread: true,
   free: { meta: { permissionMode: "bypass" } },
   freeMode: "full-access",
   shell: "shell",

@@ -99,7 +99,6 @@ export default {
   },
   noEffect: { meta: { permissionMode: "nope", agentSpecific: { opencode: { nope: 1 } } }, fields: ["agentSpecific.opencode.nope", "permissionMode"] },
 
-  overHTTP: true, // so that nobody knows what a dead process had read
   terminal: (...args) => ["run", ...args.at(-1).split(" "), ...args.slice(0, -1)],
   again: (id, words) => ["--session", id, words],
   listsWhileRunning: true,

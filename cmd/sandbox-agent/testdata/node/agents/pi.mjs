@@ -149,6 +149,10 @@ export default {
     },
   },
 
+  sessions: {
+    without: { "fork knows the past and is on its own": "its live tests have it, and forks of forks" },
+  },
+
   // A version that lacks much of what newer ones say.
   early: {
     own: {
