@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -457,7 +458,8 @@ func (t *turn) openSession(ctx context.Context) (res json.RawMessage, err error)
 	}
 	c := choosing{t.link, t.o.acp, id, t.o.session == "", res}
 	err = errors.Join(c.choose(ctx, "mode", t.o.mode), c.choose(ctx, "model", t.o.model))
-	if _, wrong := errors.AsType[*cmdline.Usage](err); wrong && t.o.session == "" {
+	_, wrong := errors.AsType[*cmdline.Usage](err)
+	if _, refused := errors.AsType[*acp.Error](err); refused || wrong {
 		t.forgetFresh()
 		return nil, err
 	}
@@ -504,6 +506,10 @@ func (o choosing) choose(ctx context.Context, what, value string) error {
 		name, method, params = "configId", acp.MethodSessionSetConfigOption, object{"sessionId": o.id, "configId": what, "type": "id", "value": value}
 	}
 	var values []string
+	offers, _ := rawjson.Member(opened, what+"s", "available"+strings.ToUpper(what[:1])+what[1:]+"s")
+	for _, one := range rawjson.Elements(offers) {
+		values = append(values, cmp.Or(rawjson.MemberString(one, what+"Id"), rawjson.MemberString(one, "id")))
+	}
 	for _, opt := range rawjson.Elements(options) {
 		if id := rawjson.MemberString(opt, name); id == what || rawjson.MemberString(opt, "category") == what {
 			method, params = acp.MethodSessionSetConfigOption, object{"sessionId": o.id, "configId": id, "type": "id", "value": value}
@@ -511,6 +517,7 @@ func (o choosing) choose(ctx context.Context, what, value string) error {
 				delete(params, "type")
 			}
 			current, offered = rawjson.MemberString(opt, "currentValue"), true
+			values = nil
 			for _, c := range choicesOf(opt) {
 				values = append(values, c.ID)
 			}
