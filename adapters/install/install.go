@@ -266,7 +266,7 @@ func (in *Installer) recipeOf(ctx context.Context, agent string) (recipe, error)
 		if ctx.Err() != nil {
 			return recipe{}, err
 		}
-		return recipe{}, problem.Wrap(problem.UnsupportedAgent, err, "no agent %s is known: it is none of %s, and the ACP registry, which may have it, cannot be asked", agent, strings.Join(Known(), ", "))
+		return recipe{}, problem.Wrap(problem.UnsupportedAgent, err, "no agent %s is known: it is none of %s, and the ACP registry, which may have it, cannot be asked", agent, strings.Join(Known(), ", ")).With("agent", agent).With("agents", Known())
 	}
 	if !ok {
 		return recipe{}, unknownAgent(agent)

@@ -57,7 +57,7 @@ func (in *Installer) known(agent string) bool {
 
 // unheardOf is the problem of an agent that is not known and not installed.
 func (in *Installer) unheardOf(agent string) *problem.Error {
-	return problem.New(problem.UnsupportedAgent, "no agent %s is known: nothing of it is installed, it is none of %s, and no stored copy of the ACP registry lists it", agent, strings.Join(Known(), ", "))
+	return problem.New(problem.UnsupportedAgent, "no agent %s is known: nothing of it is installed, it is none of %s, and no stored copy of the ACP registry lists it", agent, strings.Join(Known(), ", ")).With("agent", agent).With("agents", Known())
 }
 
 func badID(agent string) *problem.Error {
@@ -65,7 +65,7 @@ func badID(agent string) *problem.Error {
 }
 
 func unknownAgent(agent string) *problem.Error {
-	return problem.New(problem.UnsupportedAgent, "no agent %s is known: it is none of %s, and the ACP registry does not list it", agent, strings.Join(Known(), ", "))
+	return problem.New(problem.UnsupportedAgent, "no agent %s is known: it is none of %s, and the ACP registry does not list it", agent, strings.Join(Known(), ", ")).With("agent", agent).With("agents", Known())
 }
 
 // BuiltIn is the source of agents that are part of this program. It is not one

@@ -195,6 +195,11 @@ func TestInstallCLI_AtTheGateway(t *testing.T) {
 	if code, _, _ := c.run("agents", "install", "nope"); code != 5 {
 		t.Errorf("an unknown agent: exit %d", code)
 	}
+	for _, command := range []string{"agents install", "agents remove", "doctor"} {
+		if code, _, errOut := c.run(append(strings.Fields(command), "cluade")...); code != 5 || !strings.Contains(errOut, "\nhint: did you mean claude?") {
+			t.Errorf("%s of an agent that is nearly known: exit %d\n%s", command, code, errOut)
+		}
+	}
 }
 
 // Two processes that install the same take turns, and download it once.
