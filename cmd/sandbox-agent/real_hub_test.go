@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/agentcache"
 	"sandboxagent.dev/sandbox-agent/internal/patient"
 	"sandboxagent.dev/sandbox-agent/internal/programs"
 	"sandboxagent.dev/sandbox-agent/internal/scriptedmodel"
@@ -141,13 +142,15 @@ func (h *aHub) awaitNode(name, state string) {
 }
 
 // A sandbox is killed with its disk. Its session goes on at another node, in another home, and the
-// agent has the whole conversation. TestReal_Travel moves those of all agents; the way through the
-// hub is shown with one that has a process for each session, and with one that has one for all.
+// agent has the whole conversation.
 func TestReal_GoesOnWithoutItsNode(t *testing.T) {
 	t.Parallel()
-	for _, b := range []*bridged{&claude, &codex} {
+	for _, b := range []*bridged{&claude, &codex, &opencode, &pi} {
 		t.Run(b.id, func(t *testing.T) {
 			t.Parallel()
+			if b == &opencode || b == &pi {
+				agentcache.Long(t, "TestReal_Travel moves what they keep, and the way through the hub is shown with one agent of each kind")
+			}
 			testWithoutItsNode(t, b)
 		})
 	}

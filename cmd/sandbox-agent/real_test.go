@@ -382,7 +382,6 @@ func (r *real) testLoad(t *testing.T, session string) {
 	if got := broughtIn(session, replay, turn.frames); got != want {
 		t.Errorf("opened for the first time, the session has %q of another program, want %q", got, want)
 	}
-	r.newSession(second) // so that the agent goes on: to start it costs more than all the rest
 	second.must("session/close", map[string]any{"sessionId": session})
 	if res := second.must("session/load", r.params(session)); strings.Contains(string(res), "historyIncomplete") {
 		t.Errorf("the load says %s", res)
