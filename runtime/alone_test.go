@@ -292,3 +292,36 @@ func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
 		}
 	}
 }
+
+// The same of a prompt that its client has taken back, where the agent says that it has cancelled it.
+func TestStray_CallThatAWithdrawalLeavesOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{}`, shared: make(chan sent, 64)}
+		a.byHand()
+		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+		tc := connect(t, r, "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
+		tc.until(id)
+		late := tc.givesUp(a, acp.MethodSessionLoad, "write")
+		id = tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+		takesAll(a.nextOf(t, "session/set_mode"))
+		tc.until(id)
+		id = tc.request("session/prompt", prompt("n", "x"))
+		prompted := a.nextOf(t, "session/prompt")
+		prompted.to.chunk("n", "hello")
+		prompted.to.send(worksByItself)
+		synctest.Wait()
+		tc.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":` + string(id) + `}}`)
+		a.isTold(t, "as the prompt is taken back", "$/cancel_request")
+		a.answer(prompted, `{"stopReason":"cancelled"}`)
+		tc.until(id)
+		takesAll(late)
+		back := a.nextOf(t, "session/set_mode")
+		refuseAs(back.to, back.m, acp.CodeInternal, "not now")
+		a.isTold(t, "as it strays", "session/cancel")
+		time.Sleep(time.Minute)
+		tc.shows()
+		a.isSetBack(t, tc, back)
+	})
+}

@@ -142,7 +142,7 @@ func TestLoad_RefusedPermissionModeBesideAnother(t *testing.T) {
 	}
 }
 
-// What an agent says of its mode right behind its answer is newer than that.
+// What an agent says of its mode right behind its answer is newer than that. Where the load is not done yet, it is set back.
 func TestMode_AgentGoesOverBehindItsAnswer(t *testing.T) {
 	reads := own(`"permissionMode":"readonly"`)
 	for name, opens := range map[string]bool{"to a mode": false, "to be opened": true} {
@@ -164,12 +164,23 @@ func TestMode_AgentGoesOverBehindItsAnswer(t *testing.T) {
 					m.to.result(m.m, `{}`)
 				}
 				goesOver(m.to, "n", "write", false)
+				done, want := make(chan struct{}), make(chan string, 1)
+				go func() {
+					select {
+					case m := <-a.shared: // it was heard before the load was done: the agent is set back
+						m.to.result(m.m, `{}`)
+						want <- "plan"
+					case <-done:
+						want <- "write"
+					}
+				}()
 				before, _ := tc.until(load)
+				close(done)
 				if !slices.ContainsFunc(before, func(m acp.Message) bool { return string(m.UpdateKind()) == "current_mode_update" }) {
 					tc.nextOf("session/update")
 				}
 				now := tc.call("session/resume", loadOf(s, "/tmp", ""))
-				if mode := rawjson.MemberString([]byte(now), "modes", "currentModeId"); mode != "write" {
+				if mode := rawjson.MemberString([]byte(now), "modes", "currentModeId"); mode != <-want {
 					t.Fatalf("a client is told %s", now)
 				}
 			}

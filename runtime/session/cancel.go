@@ -109,6 +109,7 @@ func (m *machine) withdraw(t *turn) {
 		m.end(t, nil, nil)
 		m.proceed()
 	case running, cancelling:
+		t.withdrawn = true
 		m.do(effect{do: tellWithdrawn, turn: t, link: m.link})
 	}
 }

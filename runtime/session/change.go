@@ -358,6 +358,9 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 	v, asked := c.sets[permissionMode]
 	wish := permits(v)
 	if _, mode := c.sets["mode"]; asked && !slices.Contains(info.Takes, permissionMode) && !(mode && wish == "") {
+		if wish == "readonly" {
+			defer s.hold()()
+		}
 		// Before the session is opened anew, where it is set again: with a refusal nothing has changed.
 		reason := s.permit(ctx, s.served(), info, wish)
 		if err := unheld(wish, reason); err != nil {
@@ -390,6 +393,9 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 			c.no(f.field, s.setOption(ctx, s.served(), f.category, textOf(wish)))
 		}
 	}
+	if err := s.keepHeld(ctx, info); err != nil {
+		return err
+	}
 	if !written && len(gone) == 0 {
 		return nil
 	}
@@ -402,6 +408,27 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 		}
 		return func(rec *record) { rec.Setup, rec.choices = setup, chosen }
 	}))
+}
+
+// keepHeld sets an agent back that has left the mode in which the session only reads while it was set to something else. The error is that it
+// does not stay there.
+func (s *Session) keepHeld(ctx context.Context, info adapters.Info) error {
+	for tried := false; ; tried = true {
+		l := s.served()
+		s.mu.Lock()
+		left := s.holding && l != nil && l.astrayLocked()
+		is := s.rec.inModes()
+		s.mu.Unlock()
+		switch {
+		case !left:
+			return nil
+		case tried:
+			return unheld("readonly", "agent "+info.ID+" goes over to mode "+cmp.Or(is[1], is[0]))
+		}
+		if err := unheld("readonly", s.permit(ctx, l, info, "readonly")); err != nil {
+			return err
+		}
+	}
 }
 
 // served returns the link to the process that serves the session, nil if there is none.

@@ -236,7 +236,7 @@ func (rec *record) follow(options json.RawMessage) {
 
 // followMode is follow for the mode. A session that must only read is not followed: what it is started with is what a client chose.
 func (rec *record) followMode(mode json.RawMessage) {
-	if rec.permissionMode() == "readonly" {
+	if rec.heldTo() == "readonly" {
 		return
 	}
 	if rec.ChosenMode != "" {

@@ -85,7 +85,7 @@ func (s *Session) lateLocked(l *link) (list, rest []choice) {
 func (s *Session) modeless(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec.permissionMode() != "readonly" || s.rec.chosenMode() != "" || len(l.heldLocked()) > 0 {
+	if s.rec.heldTo() != "readonly" || s.rec.chosenMode() != "" || len(l.heldLocked()) > 0 {
 		return nil
 	}
 	reason := " offers no mode for it now"
@@ -106,16 +106,16 @@ func (l *link) countsLocked(c choice) bool {
 // that the agent is asked for, and has not answered: what clients choose of the mode meanwhile counts for more.
 func (l *link) readsLocked(c choice) bool {
 	rec := &l.s.rec
-	return rec.permissionMode() == "readonly" && c.field(rec) == "mode" && l.countsLocked(c)
+	return rec.heldTo() == "readonly" && c.field(rec) == "mode" && l.countsLocked(c)
 }
 
 // heldLocked is the mode that holds the session to its permissionMode where no mode is chosen: none, or one.
 func (l *link) heldLocked() []choice {
 	rec, info := &l.s.rec, l.p.Agent().Info()
-	if rec.permissionMode() == "" || rec.ModeOver || rec.chosenMode() != "" {
+	if rec.heldTo() == "" || rec.ModeOver || rec.chosenMode() != "" {
 		return nil
 	}
-	holds, option := rec.holds(l, info, rec.permissionMode()), rec.option("mode")
+	holds, option := rec.holds(l, info, rec.heldTo()), rec.option("mode")
 	switch {
 	case option != "" && holds[1] != "":
 		return []choice{{method: acp.MethodSessionSetConfigOption, option: option, value: rawjson.AppendQuoted(nil, holds[1])}}
@@ -136,7 +136,7 @@ func (s *Session) unheeded(w *straying) {
 // set it back, or chosen that it may do more.
 func (l *link) astrayLocked() bool {
 	rec := &l.s.rec
-	if rec.permissionMode() != "readonly" {
+	if rec.heldTo() != "readonly" {
 		return false
 	}
 	must := rec.holds(l, l.p.Agent().Info(), "readonly")
@@ -197,7 +197,7 @@ func (s *Session) takenLateLocked(at At, asked uint64, c choice, res json.RawMes
 			}
 		}
 		s.carryLateLocked()
-	} else if s.rec.permissionMode() != "readonly" || s.rec.inAnother(&c) == "" {
+	} else if s.rec.heldTo() != "readonly" || s.rec.inAnother(&c) == "" {
 		s.chooseLocked(asked, now)
 	}
 	s.chosenLocked(was, func(err error) {

@@ -148,15 +148,6 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 	default:
 		mode, own = own, ""
 	}
-	hold := func(holds bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if l != nil {
-			l.holding = holds
-		}
-	}
-	hold(wish == "readonly")
-	defer hold(false)
 	if reason := s.setOption(ctx, l, "mode", mode); reason != "" {
 		return reason
 	}
@@ -164,9 +155,28 @@ func (s *Session) permit(ctx context.Context, l *link, info adapters.Info, wish 
 	return ""
 }
 
-// readsOnlyLocked reports whether the session must only read, or a load asks for that now.
-func (s *Session) readsOnlyLocked() bool {
-	return s.rec.permissionMode() == "readonly" || s.m.link != nil && s.m.link.holding
+// hold begins what asks for a session that only reads, and of which the record does not say so yet. What release returns is called when it does, or
+// when the session does not come to that.
+func (s *Session) hold() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holding = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.holding, s.rec.held = false, false
+	}
+}
+
+// readsOnlyLocked reports whether the session must only read, or that is asked for now.
+func (s *Session) readsOnlyLocked() bool { return s.rec.heldTo() == "readonly" || s.holding }
+
+// heldTo is the permissionMode, also where the session was set to the mode of one, and the rest of what was asked for with that is not done.
+func (rec *record) heldTo() string {
+	if rec.held {
+		return "readonly"
+	}
+	return rec.permissionMode()
 }
 
 // noPermissionMode is why an unknown permissionMode has no effect.

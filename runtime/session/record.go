@@ -90,6 +90,8 @@ type record struct {
 	Modes          json.RawMessage `json:"modes,omitempty"`
 	ConfigOptions  json.RawMessage `json:"configOptions,omitempty"`
 
+	held bool // see heldTo; it is not kept
+
 	choices
 }
 

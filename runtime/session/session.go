@@ -77,6 +77,7 @@ type Session struct {
 	setBy      map[string]uint64  // by field: the newest request by which it is set, see askLocked; at most maxSaid
 	openings   uint64             // counts the links that it has had
 	choosing   int                // requests of clients that set something and that the agent has not answered
+	holding    bool               // a load asks for a session that only reads, and is not done
 	lookAgain  chan struct{}      // closed when awaitChoices is to look again; nil while nobody waits for it
 	gone       chan struct{}      // closed when it was deleted
 	entered    sync.RWMutex       // read by who attaches a client, written when gone is closed
@@ -297,7 +298,6 @@ type link struct {
 	waiting   []choice            // what it is to be set to when it offers options; s.mu guards it
 	carrying  bool                // it is being set to that; likewise
 	children  map[string]struct{} // the JSON tokens of the ids of its children; at most maxChildren; likewise
-	holding   bool                // it is being set to the mode in which the session only reads; guarded by s.mu
 }
 
 // ofConversation reports whether an update is of what was said and done.

@@ -228,6 +228,7 @@ func (s *Session) setAt(ctx context.Context, l *link, c choice, late bool) (over
 			}
 			if !instead && stays == "" {
 				s.chooseLocked(asked, now)
+				s.rec.held = s.rec.held || s.holding && c.field(&s.rec) == "mode"
 			}
 			if reflect.DeepEqual(was, s.rec.choices) { // as where it is chosen again
 				kept <- nil
@@ -285,6 +286,8 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 	says := s.said.since(at.said, c.option, c.value)
 	otherwise := func(option string) bool { return !late && s.said.anySince(at.said, option) } // as a model by its full name, or that it stays as it was
 	now := func() json.RawMessage { return currentValue(s.rec.ConfigOptions, c.option) }
+	// That it stays in another mode it may say by its modes, where it was set by its option for them. That is never overheard either.
+	stays := c.option != "" && c.option == s.rec.option("mode") && s.readsOnlyLocked() && otherwise("") && s.rec.inModes()[0] != textOf(c.value)
 	switch {
 	case c.option != "" && says:
 		// It may say more of the others, or have gone over to something else. What it was set to is the older word.
@@ -296,7 +299,7 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 		if c.option != "" {
 			s.said.forget(c.option)
 		}
-	case c.option != "" && !otherwise(c.option): // not every agent says in its answer what options it has
+	case c.option != "" && !otherwise(c.option) && !stays: // not every agent says in its answer what options it has
 		s.rec.noteOption(c.option, c.value)
 		s.said.forget(c.option)
 	}
@@ -318,6 +321,7 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 		}
 	}
 	switch {
+	case stays:
 	case c.method == acp.MethodSessionSetConfigOption && c.option != "" && c.option == s.rec.option("mode"):
 		s.rec.noteMode(textOf(now()))
 	case c.method == acp.MethodSessionSetModel:
@@ -333,7 +337,7 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 		}
 		alike("mode")
 	}
-	if c.field(&s.rec) == "mode" && s.rec.permissionMode() == "readonly" { // see followMode
+	if c.field(&s.rec) == "mode" && s.readsOnlyLocked() { // see followMode
 		return c
 	}
 	return is
@@ -445,7 +449,7 @@ func (s *Session) carry(ctx context.Context, l *link, list []choice, late bool) 
 			return missing, nil
 		}
 		s.logger().Warn("agent did not take a choice again", "method", c.method, "err", err)
-		field, value, wish, offered := c.field(&rec), c.text(), rec.permissionMode(), rec.modes()
+		field, value, wish, offered := c.field(&rec), c.text(), rec.heldTo(), rec.modes()
 		does := "refuses "
 		if refusedBy(err) == nil {
 			does = "is not set to "
@@ -639,7 +643,7 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 		told(nil, acp.Errorf(acp.CodeInternal, "the session was opened anew before the agent answered %s: send it again", method))
 		return
 	}
-	if field := c.field(&s.rec); field == "mode" && s.rec.permissionMode() == "readonly" && s.setBy[field] > asked { // by a load while the agent asked something
+	if field := c.field(&s.rec); field == "mode" && s.rec.heldTo() == "readonly" && s.setBy[field] > asked { // by a load while the agent asked something
 		s.takenLateLocked(at, asked, c, res.Result(), false)
 		s.mu.Unlock()
 		s.saveSoon()
@@ -648,7 +652,7 @@ func (s *Session) Chose(at At, asked uint64, method string, params json.RawMessa
 	}
 	was := s.rec.choices
 	now := s.setLocked(at, false, c, res.Result())
-	if s.rec.permissionMode() != "readonly" || s.rec.inAnother(&c) == "" { // one that the agent did not follow takes nobody out of it
+	if s.rec.heldTo() != "readonly" || s.rec.inAnother(&c) == "" { // one that the agent did not follow takes nobody out of it
 		s.chooseLocked(asked, now)
 	}
 	s.chosenLocked(was, kept)

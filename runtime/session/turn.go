@@ -37,6 +37,7 @@ type turn struct {
 	recorded  bool         // the log has the prompt, or will with what the machine says next
 	seq       uint64       // of the prompt in the log; 0 before it is there
 	answered  bool         // its client was answered when it began, and is told of its end
+	withdrawn bool         // its client has taken it back, and the agent was told
 	cancelled bool         // over: the agent was told to end it
 	strayed   error        // cancelling: why, where the agent was not in the mode that it must be in; it is what the turn ends with
 	used      *acp.Message // over, and strayed: what the agent has answered; nil for nothing
@@ -259,7 +260,7 @@ func (s *Session) endTurnLocked(t *turn, res *acp.Message, err error, x *after) 
 		s.rec.noteTurn(time.Now(), outcome.Usage)
 		s.unsaved = true
 	}
-	if t.cancelled {
+	if t.cancelled || t.withdrawn && outcome.Result == observe.Cancelled {
 		s.calls.leave()
 		s.countCallsLocked()
 	}
