@@ -420,6 +420,7 @@ func (l *Log) Err() error {
 // ends with stop as well, and when the log is closed.
 func (l *Log) Room(stop <-chan struct{}) {
 	var over <-chan time.Time
+	var front uint64 // when it began to wait for a reader
 	for {
 		l.mu.Lock()
 		wait := l.mended
@@ -432,7 +433,7 @@ func (l *Log) Room(stop <-chan struct{}) {
 			}
 			wait = l.read
 			if over == nil {
-				over = time.After(patience)
+				over, front = time.After(patience), l.front
 			}
 		}
 		l.mu.Unlock()
@@ -442,6 +443,11 @@ func (l *Log) Room(stop <-chan struct{}) {
 		select {
 		case <-wait:
 		case <-over:
+			l.mu.Lock()
+			if l.front == front { // it does not read, or is gone: nobody waits for it before it does
+				l.front = 0
+			}
+			l.mu.Unlock()
 			return
 		case <-l.stop:
 			return
