@@ -231,6 +231,29 @@ func TestStray_ATurnThatEndsThen(t *testing.T) {
 	})
 }
 
+// beginsACall is an agent that begins a call in a turn of a session that must only read. late is an older request that can take it out of that mode,
+// and id that of the prompt.
+func beginsACall(t *testing.T) (a *fakeAgent, tc *testClient, late sent, id acp.ID, prompted sent) {
+	t.Helper()
+	a = &fakeAgent{id: "fake", caps: `{}`, shared: make(chan sent, 64)}
+	a.byHand()
+	r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
+	tc = connect(t, r, "")
+	id = tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+	a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
+	tc.until(id)
+	late = tc.givesUp(a, acp.MethodSessionLoad, "write")
+	id = tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
+	takesAll(a.nextOf(t, "session/set_mode"))
+	tc.until(id)
+	id = tc.request("session/prompt", prompt("n", "x"))
+	prompted = a.nextOf(t, "session/prompt")
+	prompted.to.chunk("n", "hello")
+	prompted.to.send(worksByItself)
+	synctest.Wait()
+	return a, tc, late, id, prompted
+}
+
 // A call that an agent leaves open as a cancelled turn ends, in whatever way, is not what it does in the wrong mode later: it keeps the session. One of
 // which it says more then is.
 func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
@@ -238,22 +261,7 @@ func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
 	for _, strayed := range []bool{false, true} { // the turn is cancelled since the agent is in the wrong mode
 		for _, says := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				a := &fakeAgent{id: "fake", caps: `{}`, shared: make(chan sent, 64)}
-				a.byHand()
-				r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
-				tc := connect(t, r, "")
-				id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-				a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
-				tc.until(id)
-				late := tc.givesUp(a, acp.MethodSessionLoad, "write")
-				id = tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
-				takesAll(a.nextOf(t, "session/set_mode"))
-				tc.until(id)
-				id = tc.request("session/prompt", prompt("n", "x"))
-				prompted := a.nextOf(t, "session/prompt")
-				prompted.to.chunk("n", "hello")
-				prompted.to.send(worksByItself)
-				synctest.Wait()
+				a, tc, late, id, prompted := beginsACall(t)
 				ends := func() {
 					a.isTold(t, "as the turn ends", "session/cancel")
 					if says {
@@ -296,22 +304,7 @@ func TestStray_CallThatACancelLeavesOpen(t *testing.T) {
 // The same of a prompt that its client has taken back, where the agent says that it has cancelled it.
 func TestStray_CallThatAWithdrawalLeavesOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeAgent{id: "fake", caps: `{}`, shared: make(chan sent, 64)}
-		a.byHand()
-		r := openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit})
-		tc := connect(t, r, "")
-		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
-		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n",`+writeAndPlan+`}`)
-		tc.until(id)
-		late := tc.givesUp(a, acp.MethodSessionLoad, "write")
-		id = tc.request("session/load", loadOf("n", "/tmp", own(`"permissionMode":"readonly"`)))
-		takesAll(a.nextOf(t, "session/set_mode"))
-		tc.until(id)
-		id = tc.request("session/prompt", prompt("n", "x"))
-		prompted := a.nextOf(t, "session/prompt")
-		prompted.to.chunk("n", "hello")
-		prompted.to.send(worksByItself)
-		synctest.Wait()
+		a, tc, late, id, prompted := beginsACall(t)
 		tc.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":` + string(id) + `}}`)
 		a.isTold(t, "as the prompt is taken back", "$/cancel_request")
 		a.answer(prompted, `{"stopReason":"cancelled"}`)

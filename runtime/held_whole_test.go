@@ -180,3 +180,23 @@ func TestHeld_SaysByItsModesThatItStays(t *testing.T) {
 		})
 	}
 }
+
+// What an agent without a list of modes says as if it had them is no word against its option.
+func TestHeld_TellsOfAModeWithoutModes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeAgent{id: "fake", caps: `{"sessionCapabilities":{"resume":{},"close":{}}}`, shared: make(chan sent, 64)}
+		a.byHand()
+		tc := connect(t, openRuntime(t, Options{DataDir: t.TempDir(), Adapters: adaptersOf(a), DefaultAgent: "fake", RequestTimeout: setLimit}), "")
+		id := tc.request("session/new", `{"cwd":"/tmp","mcpServers":[]}`)
+		a.answer(a.nextOf(t, "session/new"), `{"sessionId":"n","configOptions":[`+threeModes("write")+`]}`)
+		tc.until(id)
+		id = tc.request("session/load", loadOf("n", "/tmp", own(onlyReads)))
+		m := a.nextOf(t, "session/set_config_option")
+		goesOver(m.to, "n", "plan", false)
+		synctest.Wait()
+		a.answer(m, `{}`)
+		if _, r := tc.until(id); r.Err() != nil {
+			t.Errorf("the load: %s", r.Frame())
+		}
+	})
+}

@@ -287,7 +287,8 @@ func (s *Session) setLocked(at At, late bool, c choice, result json.RawMessage) 
 	otherwise := func(option string) bool { return !late && s.said.anySince(at.said, option) } // as a model by its full name, or that it stays as it was
 	now := func() json.RawMessage { return currentValue(s.rec.ConfigOptions, c.option) }
 	// That it stays in another mode it may say by its modes, where it was set by its option for them. That is never overheard either.
-	stays := c.option != "" && c.option == s.rec.option("mode") && s.readsOnlyLocked() && otherwise("") && s.rec.inModes()[0] != textOf(c.value)
+	stays := c.option != "" && c.option == s.rec.option("mode") && s.readsOnlyLocked() && otherwise("") &&
+		s.rec.hasMode(textOf(c.value)) && s.rec.inModes()[0] != textOf(c.value)
 	switch {
 	case c.option != "" && says:
 		// It may say more of the others, or have gone over to something else. What it was set to is the older word.
