@@ -375,11 +375,6 @@ func TestTurn_OthersLearnWhetherItBegan(t *testing.T) {
 		"the session is closed": {func(tc *testClient, _ *fakeAgent, s string, _ acp.ID) {
 			tc.request("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
 		}, []string{"false"}, false},
-		"one more than may wait": {func(tc *testClient, _ *fakeAgent, s string, _ acp.ID) {
-			for range 64 {
-				tc.request("session/prompt", prompt(s, "z"))
-			}
-		}, []string{"false"}, false},
 		"the agent ends": {func(_ *testClient, a *fakeAgent, _ string, _ acp.ID) { a.conn().crash(errCrash) }, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -399,6 +394,38 @@ func TestTurn_OthersLearnWhetherItBegan(t *testing.T) {
 				if !tt.lost {
 					a.conn().result(p, `{"stopReason":"cancelled"}`)
 				}
+			}
+		})
+	}
+}
+
+// A prompt that is refused when it comes is its sender's alone: others, who have seen nothing of it, see no end.
+func TestTurn_OthersHearNothingOfARefusedOne(t *testing.T) {
+	wants := `{"_meta":{"sandboxagent.dev":{"turns":true}}}`
+	for name, refuse := range map[string]func(tc *testClient, s string){
+		"the session is closed": func(tc *testClient, s string) {
+			tc.call("session/close", fmt.Sprintf(`{"sessionId":%q}`, s))
+		},
+		"64 others wait": func(tc *testClient, s string) {
+			for range 65 { // one of them runs
+				tc.request("session/prompt", prompt(s, "z"))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &fakeAgent{}
+			r := newRuntime(t, t.TempDir(), a)
+			tc, other := connect(t, r, wants), connect(t, r, wants)
+			s := tc.session()
+			other.call("session/resume", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp"}`, s))
+			refuse(tc, s)
+			mine := fmt.Sprintf(`{"sessionId":%q,"prompt":[],"_meta":{"sandboxagent.dev":{"promptId":"mine"}}}`, s)
+			if _, res := tc.until(tc.request("session/prompt", mine)); res.ErrorRaw() == nil {
+				t.Fatalf("answered %s", res.Frame())
+			}
+			events, _, err := r.Events(t.Context(), s, 0, 0)
+			if all := fmt.Sprint(messages(events)); err != nil || strings.Contains(all, "mine") {
+				t.Errorf("%v, %s", err, all)
 			}
 		})
 	}

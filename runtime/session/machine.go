@@ -404,19 +404,23 @@ func (m *machine) prompt(t *turn) {
 		t.phase = over
 		m.do(effect{do: joinTurn, turn: t})
 	case err != nil:
-		t.phase = over
-		m.do(effect{do: endTurn, turn: t, err: err})
+		m.refuse(t, err)
 	case m.turn == nil:
 		m.remember(t)
 		m.begin(t)
 	case len(m.queue) >= maxQueued:
-		t.phase = over
-		m.do(effect{do: endTurn, turn: t, err: acp.Errorf(acp.CodeInternal, "the session has %d prompts waiting already: wait for one to end, or send session/cancel", maxQueued)})
+		m.refuse(t, acp.Errorf(acp.CodeInternal, "the session has %d prompts waiting already: wait for one to end, or send session/cancel", maxQueued))
 	default:
 		m.remember(t)
 		t.phase = queued
 		m.queue = append(m.queue, t)
 	}
+}
+
+// refuse answers a prompt that is not taken. Nobody else has heard of it, and its client may ask once more.
+func (m *machine) refuse(t *turn, err error) {
+	t.phase, t.refused = over, true
+	m.do(effect{do: endTurn, turn: t, err: err})
 }
 
 // begin makes t the turn. Its prompt is part of the history from now on, or when the

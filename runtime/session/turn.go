@@ -34,6 +34,7 @@ type turn struct {
 	same      *named            // the prompt that this one repeats, nil if none
 	phase     phase
 	stale     bool         // when it came, the agent's record had what the process does not know
+	refused   bool         // it was not taken when it came
 	recorded  bool         // the log has the prompt, or will with what the machine says next
 	seq       uint64       // of the prompt in the log; 0 before it is there
 	answered  bool         // its client was answered when it began, and is told of its end
@@ -282,9 +283,9 @@ func (t *turn) all() []*viewer.Request { return append([]*viewer.Request{t.req},
 // noteTurnEndLocked tells the session's other clients, the turn's own on a later
 // connection among them, how it ended, if one may want to know. For a turn whose client
 // was answered when it began this is its end, for all. It says whether the turn began: one
-// that waited, or was refused, ends before the turn that runs.
+// that waited ends before the turn that runs. Of one that was refused when it came nobody is told.
 func (s *Session) noteTurnEndLocked(t *turn, end *acp.Message) {
-	if !t.answered && t.named == nil && !s.watchedLocked(t.req.Client()) {
+	if t.refused || !t.answered && t.named == nil && !s.watchedLocked(t.req.Client()) {
 		return
 	}
 	params := rawjson.Object{}.String("sessionId", s.id)
