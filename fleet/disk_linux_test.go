@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -56,9 +57,9 @@ func smallDisk(t *testing.T, size string) (disk string, fill, free func()) {
 	}
 }
 
-// While the disk takes nothing, not even a note of that, the hub says so, and what is not copied.
+// While the disk takes nothing, not even a note of that, the hub says so, and what is not copied. It is ready again when there is room.
 func TestReplicas_FullDisk(t *testing.T) {
-	disk, fill, _ := smallDisk(t, "8m")
+	disk, fill, free := smallDisk(t, "8m")
 	h := startCopierOn(t, "one", store.Options{Dir: filepath.Join(disk, "store")})
 	g := newGateway()
 	g.put("s", begun, some(2, nil)...)
@@ -70,6 +71,16 @@ func TestReplicas_FullDisk(t *testing.T) {
 		r := h.session("s").Replica
 		return strings.Contains(r.Trouble, store.ErrDiskFull.Error()) && r.Missing == 298 && r.LastSeq == 2
 	})
+	h.await("its store takes small notes again, of the room that it held back", func() bool { return h.store.Ready() == nil })
+	if status, body := h.ask(http.MethodGet, "/v2/ready", "", nil); status != http.StatusServiceUnavailable || !bytes.Contains(body, []byte(store.ErrDiskFull.Error())) {
+		t.Errorf("a hub that copies nothing says %d %s", status, body)
+	}
+	free()
+	h.await("the hub is ready", func() bool {
+		status, _ := h.ask(http.MethodGet, "/v2/ready", "", nil)
+		return status == http.StatusOK
+	})
+	h.copied("s", 300)
 }
 
 // The disk of a node is full, or becomes so, as a session moves to it or from it: the session is where it was, with all that was said,

@@ -91,6 +91,9 @@ func TestStore_FullDisk(t *testing.T) {
 	}
 	s = open(t, "one", o, nil)
 	defer s.Close()
+	if err := s.Full(); !errors.Is(err, store.ErrDiskFull) {
+		t.Errorf("the disk is not full: %v", err)
+	}
 	if _, err := s.Append(t.Context(), id, store.Place{Last: 1}, store.Batch{First: 2, Last: 2, Lines: []byte("{\"seq\":2}\n")}); !errors.Is(err, store.ErrDiskFull) {
 		t.Errorf("an event is added to a disk that is full: %v", err)
 	}
@@ -140,7 +143,7 @@ func TestStore_DiskThatWasFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "a token is made", func() bool { _, err := token(); return err == nil })
-	await(t, "the store takes everything again", func() bool { return s.Ready() == nil })
+	await(t, "the store takes everything again", func() bool { return s.Ready() == nil && s.Full() == nil })
 	after, err := token()
 	if err != nil {
 		t.Error(err)

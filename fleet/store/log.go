@@ -125,7 +125,7 @@ func (s *Store) openLog(ctx context.Context, js jetstream.JetStream, replicas in
 // Room returns ErrNoRoom, ErrShare or ErrDiskFull when there is no room for a session of a node
 // that begins.
 func (s *Store) Room(ctx context.Context, node string) error {
-	if err := s.room.fits(leastRoom); err != nil {
+	if err := s.Full(); err != nil {
 		return err
 	}
 	if err := s.fitsShare(ReplicaID{Node: node}, leastRoom); err != nil {

@@ -228,6 +228,9 @@ func (s *Store) Ready() error {
 	return nil
 }
 
+// Full returns ErrDiskFull when the disk has no room for copies. What is small, as who has a session, may still be written.
+func (s *Store) Full() error { return s.room.fits(leastRoom) }
+
 // mend ends the server in this program when its folder was removed, and has it start anew when that is back, or when
 // it could not write and there is room now. If
 // there is none the reserve is given up for it once, so that sessions can be removed.
