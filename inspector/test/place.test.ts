@@ -163,8 +163,11 @@ test("what one reads stays when a session is followed for long; at its end the p
   await page.keyboard.press("Escape");
   await log(page).focus();
   await page.keyboard.press("End");
+  const whole = () => log(page).evaluate((e) => e.scrollHeight);
+  const held = await whole();
   await session.prompt("echo at the end");
   await log(page).getByText("echo at the end").first().waitFor();
+  await expect.poll(whole).toBeLessThan(held / 2); // it has let go of them
   await page.keyboard.press("Home");
   await before.waitFor();
   expect(await log(page).getByText("many 21000").count()).toBe(0);
