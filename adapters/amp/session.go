@@ -16,7 +16,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge"
 	"sandboxagent.dev/sandbox-agent/adapters/internal/bridge/turn"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
-	"sandboxagent.dev/sandbox-agent/internal/process"
 )
 
 // runs are the folders of all sessions.
@@ -287,8 +286,8 @@ func (s *session) end() {
 		s.closed = true
 		p, steps := s.p, s.stepsLocked()
 		s.mu.Unlock()
-		if overtaken { // when it ends by itself it writes its own copy over the other
-			steps = process.Ladder{}
+		if overtaken { // when it sees its end coming it writes its own copy over the other
+			p.child.Kill()
 		}
 		s.stop()
 		if p != nil {

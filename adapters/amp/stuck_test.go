@@ -2,7 +2,9 @@ package amp
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -165,5 +167,36 @@ func TestStuck_LateAnswerEndsNoOtherTurn(t *testing.T) {
 	w.Write("end2", "", 0o600)
 	if r, e := c.Result(second); e != nil || rawjson.MemberString(r, "stopReason") != "end_turn" {
 		t.Errorf("the second turn: %s, %v", r, e)
+	}
+}
+
+// A process that sees its end coming writes its own copy of the thread over what was said in a terminal meanwhile. It
+// must see nothing: closed input and a signal, an instant before it is killed, are too much.
+func TestEnd_OvertakenProcessDoesNotSeeIt(t *testing.T) {
+	const thread = "T-01a1ff59-511e-77f1-8249-a632ffe175a2"
+	for range 20 {
+		w := program(t, help+initLine+`
+trap 'printf own > "$COPY"; exit' TERM
+read line
+echo '{"type":"user","message":{"role":"user","content":[{"type":"text","text":"say something"}]}}'
+echo '{"type":"assistant","message":{"content":[{"type":"text","text":"something"}],"stop_reason":"end_turn"}}'
+while read line; do :; done
+printf own > "$COPY"
+`)
+		file := filepath.Join(".local/share/amp/threads", thread+".json")
+		w.Env = append(w.Env, "COPY="+filepath.Join(w.Home, file))
+		c := w.open(nil)
+		id := c.New("")
+		c.Result(c.Prompt(id, "say something"))
+		later := time.Now().Add(time.Minute)
+		said := fmt.Sprintf(`{"messages":[{"role":"user","meta":{"sentAt":%d}}]}`, later.UnixMilli())
+		path := w.Write(file, said, 0o600)
+		if err := os.Chtimes(path, later, later); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if b, err := os.ReadFile(path); err != nil || string(b) != said {
+			t.Fatalf("the copy of the thread is now %s (%v)", b, err)
+		}
 	}
 }
