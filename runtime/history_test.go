@@ -293,7 +293,7 @@ func (h *history) wrong(a *moded) (out []string) {
 	}
 	for _, s := range a.seen {
 		if s.what == "set" && s.mode != "plan" && h.natives[s.native] {
-			if r := h.mustRead(0, s.t, s.opening); r != nil {
+			if r := h.mustRead(0, s.came, s.opening); r != nil {
 				out = append(out, fmt.Sprintf("%d: the agent is set to %s, and since %s of %d it reads only", s.t, s.mode, r.method, r.start))
 			}
 		}

@@ -28,7 +28,7 @@ type moded struct {
 	now     int // counts what happens
 	convs   map[string]*conversation
 	hold    string          // the method of which the next request waits
-	held    []sent          // those that wait
+	held    []heldUp        // those that wait
 	refused map[string]bool // modes that it is not set to, servers that it does not open with, values of permissionMode that it does not take
 	loses   bool            // it has lost what it is asked to open next
 	seen    []sight
@@ -44,6 +44,7 @@ type conversation struct {
 // sight is something that came to the agent, and how it was then.
 type sight struct {
 	t       int
+	came    int // what waits came before
 	native  string
 	what    string // "prompt", "set", "opens", "opened", "refuses"
 	mode    string // in which it is, or to which it is set
@@ -51,6 +52,12 @@ type sight struct {
 	opening int
 	servers string // with which it is opened
 	brief   string // the instructions
+}
+
+// heldUp is a request that waits since came.
+type heldUp struct {
+	sent
+	came int
 }
 
 // modesHad are those of a moded agent. "plan" is the one in which it reads only.
@@ -134,7 +141,7 @@ func (a *moded) comes(c *fakeConn, m acp.Message) {
 		}
 		a.seen = append(a.seen, sight{t: a.now, native: native, what: "opens", servers: names, brief: rawjson.MemberString(m.Params(), "_meta", acp.MetaKey, "instructions")})
 	case acp.MethodSessionCancel:
-		a.held = slices.DeleteFunc(a.held, func(h sent) bool {
+		a.held = slices.DeleteFunc(a.held, func(h heldUp) bool {
 			is := h.m.Method() == acp.MethodSessionPrompt && h.m.Session() == m.Session()
 			if is {
 				c.result(h.m, `{"stopReason":"cancelled"}`)
@@ -151,14 +158,14 @@ func (a *moded) comes(c *fakeConn, m acp.Message) {
 	sets := func(m *acp.Message) bool {
 		return m.Method() == acp.MethodSessionSetMode || m.Method() == acp.MethodSessionSetConfigOption
 	}
-	before := func(h sent) bool {
+	before := func(h heldUp) bool {
 		return h.m.Session() == m.Session() && !prompts(&h.m) && (!prompts(&m) || !sets(&h.m))
 	}
 	if m.Method() == a.hold || m.HasSession() && slices.ContainsFunc(a.held, before) {
-		a.hold, a.held = "", append(a.held, sent{c, m})
+		a.hold, a.held = "", append(a.held, heldUp{sent{c, m}, a.now})
 		return
 	}
-	a.does(c, m)
+	a.does(c, m, a.now)
 }
 
 // goesOn has the agent answer what waits.
@@ -167,7 +174,7 @@ func (a *moded) goesOn() {
 	defer a.mu.Unlock()
 	for _, h := range a.held {
 		if a.now++; h.to.lives() {
-			a.does(h.to, h.m)
+			a.does(h.to, h.m, h.came)
 		}
 	}
 	a.hold, a.held = "", nil
@@ -178,8 +185,8 @@ func refuseAs(c *fakeConn, m acp.Message, code int64, why string) {
 	c.out <- acp.NewError(m.ID(), acp.Errorf(code, "%s", why))
 }
 
-// does does what a request asks for and answers it; mu is held.
-func (a *moded) does(c *fakeConn, m acp.Message) {
+// does does what a request asks for, which came then, and answers it; mu is held.
+func (a *moded) does(c *fakeConn, m acp.Message, came int) {
 	conv := a.convs[m.Session()]
 	opens := m.Method() == acp.MethodSessionNew || m.Method() == acp.MethodSessionLoad || m.Method() == acp.MethodSessionResume
 	if conv == nil && !opens && m.Method() != acp.MethodSessionClose {
@@ -209,9 +216,9 @@ func (a *moded) does(c *fakeConn, m acp.Message) {
 		}
 		c.result(m, `{}`)
 	case acp.MethodSessionSetMode:
-		a.sets(c, m, conv, rawjson.MemberString(m.Params(), "modeId"))
+		a.sets(c, m, came, conv, rawjson.MemberString(m.Params(), "modeId"))
 	case acp.MethodSessionSetConfigOption:
-		a.sets(c, m, conv, rawjson.MemberString(m.Params(), "value"))
+		a.sets(c, m, came, conv, rawjson.MemberString(m.Params(), "value"))
 	case acp.MethodSessionPrompt:
 		c.chunk(m.Session(), "done")
 		c.result(m, `{"stopReason":"end_turn"}`)
@@ -221,12 +228,12 @@ func (a *moded) does(c *fakeConn, m acp.Message) {
 }
 
 // sets sets a conversation's mode.
-func (a *moded) sets(c *fakeConn, m acp.Message, conv *conversation, mode string) {
+func (a *moded) sets(c *fakeConn, m acp.Message, came int, conv *conversation, mode string) {
 	what := "set"
 	if a.refused[mode] || !slices.Contains(modesHad, mode) {
 		what = "refuses"
 	}
-	a.seen = append(a.seen, sight{t: a.now, native: m.Session(), what: what, mode: mode, opening: conv.opening})
+	a.seen = append(a.seen, sight{t: a.now, came: came, native: m.Session(), what: what, mode: mode, opening: conv.opening})
 	if what == "refuses" && a.stays && m.Method() == acp.MethodSessionSetConfigOption && slices.Contains(modesHad, mode) {
 		c.result(m, in(conv.mode, `{`+fourOptions+`}`))
 		return

@@ -721,3 +721,50 @@ func TestLoad_ModeBesideNoPermissionMode(t *testing.T) {
 		t.Errorf("%s", res.Frame())
 	}
 }
+
+// A load that the session's close refuses has asked for nothing, also where the agent was opened with it and was being set to what it had.
+func TestLoad_RefusedByACloseMeanwhile(t *testing.T) {
+	t.Parallel()
+	a, tc, s := offering(t, takesPermission, "")
+	id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	tc.until(id)
+	other := connect(t, tc.r, "")
+	load := tc.request("session/load", loadOf(s, "/tmp", own(`"instructions":"be brief"`)))
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+	a.nextOf(t, "session/set_mode")
+	closed := other.request("session/close", `{"sessionId":"`+s+`"}`)
+	if _, res := tc.until(load); res.Err() == nil || !strings.Contains(res.Err().Message, "is closed") {
+		t.Errorf("%s", res.Frame())
+	}
+	a.nextOf(t, "$/cancel_request")
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	other.until(closed)
+	tc.call("session/resume", loadOf(s, "/tmp", ""))
+	if _, opened := tc.begins(t, a, s); given(opened, "_meta", acp.MetaKey, "instructions") != "" {
+		t.Errorf("opened with %s", opened.m.Params())
+	}
+}
+
+// A mode that has no effect takes none from the permissionMode beside it: the session leaves the mode that was chosen since for it.
+func TestLoad_ModeRefusedBesideThePermissionMode(t *testing.T) {
+	t.Parallel()
+	a, tc, made := offering(t, takesPermission, own(`"permissionMode":"write"`))
+	_, res := tc.until(acp.ID(made))
+	s := rawjson.MemberString(res.Result(), "sessionId")
+	id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+	tc.until(id)
+	load := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"write","mode":"gone"`)))
+	a.refuse(a.nextOf(t, "session/set_mode"), "there is no mode gone")
+	a.answer(a.nextOf(t, "session/close"), `{}`)
+	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+	_, res = tc.until(load)
+	if got := member(string(res.Result()), "unsupported"); strings.Count(got, `"field"`) != 1 || !strings.Contains(got, `"field":"mode"`) {
+		t.Errorf("%s", res.Frame())
+	}
+	if is := rawjson.MemberString(res.Result(), "modes", "currentModeId"); is != "write" {
+		t.Errorf("it is in mode %s", is)
+	}
+}

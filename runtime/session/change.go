@@ -38,6 +38,7 @@ type Change struct {
 	goesOn      bool                       // it comes from who goes on behind an event, and may only repeat what it asked for before
 	repeats     []string                   // of setupFields, which have no effect if the adapter does not take them
 	keeps       bool                       // judged: it asks for the permissionMode that the session has, and is held to
+	beside      bool                       // judged: likewise, and for a mode beside it, where the session is in another one
 	missing     []Unsupported              // what has no effect
 }
 
@@ -264,6 +265,7 @@ func (c *Change) judge(rec *record, l *link, info adapters.Info) {
 			c.no(permissionMode, l.refusal(permissionMode))
 		case wish == "" || stray == "" || wish != "readonly" && (c.goesOn || !byMode && textOf(c.sets["mode"]) != ""): // a mode is set behind it
 			c.keeps = wish != "" && !c.goesOn
+			c.beside = c.keeps && stray != ""
 			c.drop(permissionMode)
 		case c.goesOn:
 			c.no(permissionMode, "the session is in mode "+stray+" since: load it without after to have it read only")
@@ -370,7 +372,7 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 			c.no("mode", outranked)
 		}
 	}
-	if len(c.fields) > 0 {
+	openAnew := func() error {
 		more, err := s.reopen(ctx, n, c)
 		for _, m := range more {
 			if m.Field == permissionMode {
@@ -382,6 +384,12 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 		}
 		c.missing = append(c.missing, more...)
 		c.drop(slices.Clone(c.fields)...)
+		return nil
+	}
+	if len(c.fields) > 0 {
+		if err := openAnew(); err != nil {
+			return err
+		}
 	}
 	written := len(c.edits) > 0 // also when nothing is left of it: who asks is told that the record cannot be written
 	var gone []string
@@ -391,6 +399,12 @@ func (s *Session) carryOut(ctx context.Context, n agents.Needs, info adapters.In
 			gone = append(gone, f.field)
 		} else if asked {
 			c.no(f.field, s.setOption(ctx, s.served(), f.category, textOf(wish)))
+		}
+	}
+	if _, taken := c.sets["mode"]; c.beside && !taken { // as if the permissionMode alone had been asked for
+		c.fields = []string{permissionMode}
+		if err := openAnew(); err != nil {
+			return err
 		}
 	}
 	if err := s.keepHeld(ctx, info); err != nil {

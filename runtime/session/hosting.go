@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -77,14 +78,17 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		return nil, rec.errCredentials()
 	}
 	asked, over := rec.Setup, rec.ModeOver
-	// What is not tried to the end is tried once more with the next start, and told then.
+	l, less, err := s.opened(ctx, n, a, rec, attempt)
+	// What is not tried to the end is tried once more with the next start, and told then. A load that was refused meanwhile
+	// has taken back what it asked for, and that stays so.
 	back := func() {
 		s.change(func(now *record) {
-			now.take(asked)
-			now.ModeOver = over
+			if less != nil && now.Before != nil && bytes.Equal(now.Setup, less) {
+				now.take(asked)
+				now.ModeOver = over
+			}
 		})
 	}
-	l, err := s.opened(ctx, n, a, rec, attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +98,14 @@ func (s *Session) start(ctx context.Context, n agents.Needs, attempt uint64) (*l
 		s.change(func(now *record) {
 			now.Setup = rawjson.SetMember(now.Setup, rawjson.AppendQuoted(nil, had), "_meta", acp.MetaKey, permissionMode)
 			now.ModeOver = false
-			rec = *now
+			rec, less = *now, now.Setup
 		})
-		if l, err = s.opened(ctx, n, a, rec, attempt); err != nil {
+		var fewer json.RawMessage
+		l, fewer, err = s.opened(ctx, n, a, rec, attempt)
+		if fewer != nil {
+			less = fewer
+		}
+		if err != nil {
 			back()
 			return nil, err
 		}
@@ -130,35 +139,35 @@ func (rec *record) permissionModeBefore() string {
 	return had
 }
 
-// opened has the agent open its own session again, as rec has it, or else as it was before a load, or else begin anew.
-func (s *Session) opened(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (*link, error) {
+// opened has the agent open its own session again, as rec has it, or else as it was before a load, with the setup less, or else begin anew.
+func (s *Session) opened(ctx context.Context, n agents.Needs, a *agents.Agent, rec record, attempt uint64) (l *link, less json.RawMessage, err error) {
 	l, refused, err := s.reopened(ctx, n, a, rec, attempt)
 	if before := rec.beforeLoad(taken(a.Info())); refused != nil && !sameJSON(before.Setup, rec.Setup) {
 		// What a load has asked for since may be why.
 		switch last, again, lastErr := s.reopened(ctx, n, a, before, attempt); {
 		case lastErr == nil && last != nil:
 			s.undo(rec, before, refused)
-			l, refused = last, nil
+			l, less, refused = last, before.Setup, nil
 		case lastErr == nil && again != nil: // whether it has the conversation is said where it was
 			refused = again
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if l == nil {
 		if refused != nil {
 			s.logger().Warn("agent could not restore session", "agent", rec.Agent, "err", refused)
 			if !isLost(a.Info().Kind, rec.AgentSessionID, refused) && !rec.beginsAnew() && s.hasAnswers() {
-				return nil, errNotNow(rec.Agent, refused)
+				return nil, nil, errNotNow(rec.Agent, refused)
 			}
 		}
 		if l, err = s.startFresh(ctx, n, a, rec, attempt); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		s.tellContinuity(ContinuityFresh)
 	}
-	return l, nil
+	return l, less, nil
 }
 
 // beforeLoad is the record with the setup with which the agent has opened the session last, except for what it is not opened with: that
