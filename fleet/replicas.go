@@ -179,7 +179,7 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	held := bufio.NewWriterSize(w, heldBack)
 	err = transcript.Write(held, o, transcript.Session{
 		ID: shown.ID, Title: cmp.Or(shown.Title, shown.Gist), Agent: shown.Agent, Model: shown.Model, Cwd: shown.Cwd, Created: shown.CreatedAt, Updated: shown.UpdatedAt,
-	}, h.eventsUntil(ctx, s.ReplicaID, shown.EventCount))
+	}, h.events(ctx, s, 0, shown.EventCount))
 	if err == nil {
 		err = held.Flush()
 	}
@@ -193,12 +193,12 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	return nil
 }
 
-// eventsUntil yields the events of a replica, to the one numbered last, and in the place of those that
-// were let go of before they were copied one that says so.
-func (h *Hub) eventsUntil(ctx context.Context, id store.ReplicaID, last uint64) iter.Seq2[runtime.Event, error] {
+// events yields what a replica has of a session behind an event, to the one numbered last. In the place of those that are
+// missing between two, for the node let go of them before they were copied or had lost them, stands one that says so.
+func (h *Hub) events(ctx context.Context, s *store.Session, after, last uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
-		before := uint64(0)
-		for l, err := range replica.Lines(ctx, h.o.Store, id, 0) {
+		before := after
+		for l, err := range replica.Lines(ctx, h.o.Store, s.ReplicaID, after) {
 			if err != nil {
 				yield(runtime.Event{}, err)
 				return
@@ -207,11 +207,21 @@ func (h *Hub) eventsUntil(ctx context.Context, id store.ReplicaID, last uint64) 
 				return
 			}
 			ev, err := replica.EventOf(l.Text)
-			if err == nil && l.Gap && before > 0 && l.Seq > before+1 && !yield(transcript.Missing(before+1, l.Seq-1, ev.Time), nil) {
+			if err != nil {
+				yield(ev, err)
 				return
 			}
+			gap := l.Gap && before > 0 && l.Seq > before+1
+			switch first, lost := ev.Lost(); {
+			case lost && (gap || first <= before): // as far as nothing else tells of them
+				ev = runtime.Missing(s.Session, before+1, l.Seq, ev.Time)
+			case gap:
+				if !yield(runtime.Missing(s.Session, before+1, l.Seq-1, ev.Time), nil) {
+					return
+				}
+			}
 			before = l.Seq
-			if !yield(ev, err) || err != nil {
+			if !yield(ev, nil) {
 				return
 			}
 		}
