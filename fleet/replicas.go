@@ -59,11 +59,13 @@ func endOf(ctx context.Context) error {
 	return problem.Wrap(problem.Unavailable, context.Cause(ctx), "the request was given up")
 }
 
-// unreadable is the problem of a request for which the store could not be read.
+// unreadable is the problem of a request for which the store could not be read. One that is a problem already stays it.
 func unreadable(ctx context.Context, err error) error {
-	switch {
+	switch p, known := errors.AsType[*problem.Error](err); {
 	case ctx.Err() != nil:
 		return endOf(ctx)
+	case known:
+		return p
 	case errors.Is(err, store.ErrRemoved):
 		return problem.Wrap(problem.SessionNotFound, err, "the session is not there any more")
 	}
@@ -195,12 +197,13 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 
 // events yields what a replica has of a session behind an event, to the one numbered last. In the place of those that are
 // missing between two, for the node let go of them before they were copied or had lost them, stands one that says so.
+// Its errors are problems; those with a number are of a line that cannot be read, and others follow.
 func (h *Hub) events(ctx context.Context, s *store.Session, after, last uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
 		before := after
 		for l, err := range replica.Lines(ctx, h.o.Store, s.ReplicaID, after) {
 			if err != nil {
-				yield(runtime.Event{}, err)
+				yield(runtime.Event{}, unreadable(ctx, err))
 				return
 			}
 			if l.Seq > last {
@@ -208,8 +211,11 @@ func (h *Hub) events(ctx context.Context, s *store.Session, after, last uint64) 
 			}
 			ev, err := replica.EventOf(l.Text)
 			if err != nil {
-				yield(ev, err)
-				return
+				before = l.Seq
+				if !yield(runtime.Event{Seq: before}, ofHub(err)) {
+					return
+				}
+				continue
 			}
 			gap := l.Gap && before > 0 && l.Seq > before+1
 			switch first, lost := ev.Lost(); {

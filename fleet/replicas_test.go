@@ -575,6 +575,12 @@ func TestReplicas_GapBesideADamagedLog(t *testing.T) {
 	if !slices.Equal(places, want) || !slices.Equal(list, want) {
 		t.Errorf("the transcript names %q in their places, and %q at the end, want %q", places, list, want)
 	}
+	// A line that this hub does not know is no reason to show nothing.
+	id := h.store.SessionsNamed("s")[0].ReplicaID
+	for _, line := range []string{`{"seq":34,"of":"a hub to come"}`, said(35, "behind it")} {
+		end := must(h.store.End(t.Context(), id))
+		must(h.store.Append(t.Context(), id, end, store.Batch{First: end.Last + 1, Last: end.Last + 1, Lines: []byte(line + "\n")}))
+	}
 	c := h.hello(adminToken)
 	if res := c.must("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`); !strings.Contains(string(res), `"historyIncomplete":true`) {
 		t.Errorf("it was loaded with %s", res)
@@ -582,6 +588,9 @@ func TestReplicas_GapBesideADamagedLog(t *testing.T) {
 	var told []string
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if last := c.got[len(c.got)-2]; saidIn(&last) != "behind it" { // before the answer
+		t.Errorf("it ends with %s", last.Frame())
+	}
 	for _, m := range c.got {
 		if strings.HasSuffix(m.Method(), "events_damaged") {
 			first, _ := rawjson.Member(m.Params(), "firstSeq")

@@ -232,7 +232,7 @@ func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 	parts := &logParts{w: w}
 	for ev, err := range p.h.events(ctx, p.s, 0, p.last) {
 		if err != nil {
-			return unreadable(ctx, err)
+			return err
 		}
 		if err := parts.add(ev); err != nil {
 			return err

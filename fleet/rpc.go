@@ -266,9 +266,13 @@ func (h *Hub) updates(ctx context.Context, s *store.Session, after uint64, gaps 
 			}
 		}
 		for ev, err := range h.events(ctx, s, after, math.MaxUint64) {
-			if err != nil {
-				yield(acp.Message{}, unreadable(ctx, err))
+			if err != nil && ev.Seq == 0 {
+				yield(acp.Message{}, err)
 				return
+			}
+			if err != nil { // of a hub to come, perhaps
+				*gaps++
+				continue
 			}
 			_, lost := ev.Lost()
 			if lost {
