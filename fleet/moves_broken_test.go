@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -472,6 +473,70 @@ func TestMove_DiskIsLost(t *testing.T) {
 		t.Errorf("loaded: %q", got)
 	}
 	h.await("it is there", func() bool { return h.session(s).State == runtime.StateIdle })
+}
+
+// What the hub could not copy, in the middle of a session, is told where the session goes on.
+func TestMove_CopyWithAGap(t *testing.T) {
+	h, source := startCopier(t), &meddler{box: newBox(t)}
+	n := h.join("one", h.joinToken(), nil, source)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	first := h.session(s).Replica.LastSeq + 1
+	events := func(with func(w http.ResponseWriter, after uint64) bool) {
+		source.meddle(func(w http.ResponseWriter, r *http.Request) bool {
+			after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
+			return strings.HasSuffix(r.URL.Path, "/events") && with(w, after)
+		})
+	}
+	events(func(http.ResponseWriter, uint64) bool { panic(http.ErrAbortHandler) })
+	c.says(s, "second")
+	_, body := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+	var there runtime.SessionInfo
+	if err := json.Unmarshal(body, &there); err != nil || there.EventCount <= first {
+		t.Fatalf("%s: %v", body, err)
+	}
+	last := there.EventCount
+	events(func(w http.ResponseWriter, after uint64) bool { // it has let go of them meanwhile
+		if after >= last {
+			return false
+		}
+		problem.Write(w, problem.New(problem.EventsExpired, "old").With("oldestSeq", last+1))
+		return true
+	})
+	c.says(s, "third")
+	h.bundled(s, "one")
+	c.stop()
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	shows := func(where string) {
+		t.Helper()
+		c := h.hello(adminToken)
+		defer c.stop()
+		c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+		if got := c.heard(s); !slices.Equal(got, []string{"first", "third"}) {
+			t.Errorf("%s: it shows %q", where, got)
+		}
+		var told []string
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, m := range c.got {
+			if strings.HasSuffix(m.Method(), "events_damaged") {
+				told = append(told, string(m.Params()))
+			}
+		}
+		if want := fmt.Sprintf(`"sessionId":%q,"firstSeq":%d,"lastSeq":%d`, s, first, last); len(told) != 1 || !strings.Contains(told[0], want) {
+			t.Errorf("%s: it tells of %q, want %s", where, told, want)
+		}
+	}
+	shows("the copy")
+	if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.Node != "two" || got.Missing != 0 {
+		t.Errorf("%+v", got)
+	}
+	shows("where it went")
 }
 
 // A node that goes away while it is asked is named, and the error says what to do.

@@ -59,11 +59,13 @@ func endOf(ctx context.Context) error {
 	return problem.Wrap(problem.Unavailable, context.Cause(ctx), "the request was given up")
 }
 
-// unreadable is the problem of a request for which the store could not be read.
+// unreadable is the problem of a request for which the store could not be read. One that is a problem already stays it.
 func unreadable(ctx context.Context, err error) error {
-	switch {
+	switch p, known := errors.AsType[*problem.Error](err); {
 	case ctx.Err() != nil:
 		return endOf(ctx)
+	case known:
+		return p
 	case errors.Is(err, store.ErrRemoved):
 		return problem.Wrap(problem.SessionNotFound, err, "the session is not there any more")
 	}
@@ -179,7 +181,7 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	held := bufio.NewWriterSize(w, heldBack)
 	err = transcript.Write(held, o, transcript.Session{
 		ID: shown.ID, Title: cmp.Or(shown.Title, shown.Gist), Agent: shown.Agent, Model: shown.Model, Cwd: shown.Cwd, Created: shown.CreatedAt, Updated: shown.UpdatedAt,
-	}, h.eventsUntil(ctx, s.ReplicaID, shown.EventCount))
+	}, h.events(ctx, s, 0, shown.EventCount))
 	if err == nil {
 		err = held.Flush()
 	}
@@ -193,25 +195,39 @@ func (h *Hub) getTranscript(w http.ResponseWriter, r *http.Request, c call) erro
 	return nil
 }
 
-// eventsUntil yields the events of a replica, to the one numbered last, and in the place of those that
-// were let go of before they were copied one that says so.
-func (h *Hub) eventsUntil(ctx context.Context, id store.ReplicaID, last uint64) iter.Seq2[runtime.Event, error] {
+// events yields what a replica has of a session behind an event, to the one numbered last. In the place of those that are
+// missing between two, for the node let go of them before they were copied or had lost them, stands one that says so.
+// Its errors are problems; those with a number are of a line that cannot be read, and others follow.
+func (h *Hub) events(ctx context.Context, s *store.Session, after, last uint64) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
-		before := uint64(0)
-		for l, err := range replica.Lines(ctx, h.o.Store, id, 0) {
+		before := after
+		for l, err := range replica.Lines(ctx, h.o.Store, s.ReplicaID, after) {
 			if err != nil {
-				yield(runtime.Event{}, err)
+				yield(runtime.Event{}, unreadable(ctx, err))
 				return
 			}
 			if l.Seq > last {
 				return
 			}
 			ev, err := replica.EventOf(l.Text)
-			if err == nil && l.Gap && before > 0 && l.Seq > before+1 && !yield(transcript.Missing(before+1, l.Seq-1, ev.Time), nil) {
-				return
+			if err != nil {
+				before = l.Seq
+				if !yield(runtime.Event{Seq: before}, ofHub(err)) {
+					return
+				}
+				continue
+			}
+			gap := l.Gap && before > 0 && l.Seq > before+1
+			switch first, lost := ev.Lost(); {
+			case lost && (gap || first <= before): // as far as nothing else tells of them
+				ev = runtime.Missing(s.Session, before+1, l.Seq, ev.Time)
+			case gap:
+				if !yield(runtime.Missing(s.Session, before+1, l.Seq-1, ev.Time), nil) {
+					return
+				}
 			}
 			before = l.Seq
-			if !yield(ev, err) || err != nil {
+			if !yield(ev, nil) {
 				return
 			}
 		}

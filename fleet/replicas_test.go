@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -533,6 +534,72 @@ func TestReplicas_DamagedLog(t *testing.T) {
 	before, behind, ok := strings.Cut(string(body), "> Missing here: event 5, which the log has no more.")
 	if !ok || !strings.HasSuffix(strings.TrimSpace(before), "piece 4") || !strings.Contains(behind, "piece 6") || !strings.Contains(behind, "- event 5, which its log has no more") {
 		t.Errorf("the transcript: %s", body)
+	}
+}
+
+// What the node let go of and what its log had lost is one place where they meet, and what an agent says itself to be lost is not.
+func TestReplicas_GapBesideADamagedLog(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	damaged := func(seq int, from string, first, last int) string {
+		return fmt.Sprintf(`{"seq":%d,"time":"2026-01-02T03:04:05Z","direction":%q,"message":{"jsonrpc":"2.0","method":"_sandboxagent/session/events_damaged","params":{"sessionId":"s","firstSeq":%d,"lastSeq":%d}}}`, seq, from, first, last)
+	}
+	all := append(some(10, nil), damaged(24, "gateway", 15, 24))
+	all = append(all, some(30, nil)[24:]...)
+	all = append(all, damaged(31, "agent", 1, 31), damaged(32, "agent", 1, 4_000_000_000), damaged(33, "gateway", 1, 33))
+	g.put("s", begun, all[:10]...)
+	n := h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 10)
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	g.put("s", begun, all...)
+	g.mu.Lock()
+	g.sessions["s"].oldest = 21
+	g.mu.Unlock()
+	n = h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 33)
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	_, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil)
+	want := []string{"events 11 to 24", "event 33"}
+	var places, list []string
+	for line := range strings.Lines(string(body)) {
+		if rest, ok := strings.CutPrefix(line, "> Missing here: "); ok {
+			places = append(places, strings.TrimSuffix(rest, ", which the log has no more.\n"))
+		} else if rest, ok := strings.CutSuffix(line, ", which its log has no more\n"); ok {
+			list = append(list, strings.TrimPrefix(rest, "- "))
+		}
+	}
+	if !slices.Equal(places, want) || !slices.Equal(list, want) {
+		t.Errorf("the transcript names %q in their places, and %q at the end, want %q", places, list, want)
+	}
+	// A line that this hub does not know is no reason to show nothing.
+	id := h.store.SessionsNamed("s")[0].ReplicaID
+	for _, line := range []string{`{"seq":34,"of":"a hub to come"}`, said(35, "behind it")} {
+		end := must(h.store.End(t.Context(), id))
+		must(h.store.Append(t.Context(), id, end, store.Batch{First: end.Last + 1, Last: end.Last + 1, Lines: []byte(line + "\n")}))
+	}
+	c := h.hello(adminToken)
+	if res := c.must("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`); !strings.Contains(string(res), `"historyIncomplete":true`) {
+		t.Errorf("it was loaded with %s", res)
+	}
+	var told []string
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := c.got[len(c.got)-2]; saidIn(&last) != "behind it" { // before the answer
+		t.Errorf("it ends with %s", last.Frame())
+	}
+	for _, m := range c.got {
+		if strings.HasSuffix(m.Method(), "events_damaged") {
+			first, _ := rawjson.Member(m.Params(), "firstSeq")
+			last, _ := rawjson.Member(m.Params(), "lastSeq")
+			told = append(told, fmt.Sprintf("%s to %s", first, last))
+		}
+	}
+	if want := []string{"11 to 24", "33 to 33"}; !slices.Equal(told, want) {
+		t.Errorf("it tells of %q, want %q", told, want)
 	}
 }
 

@@ -226,20 +226,13 @@ func (p *packed) putFile(w *parcel.Writer, name string) error {
 	return err
 }
 
-// putLog puts the events that the replica has, and behind them, if the session goes on, one that says
+// putLog puts the events that the replica has, with what is missing between them, and behind them, if the session goes on, one that says
 // what became of the rest.
 func (p *packed) putLog(ctx context.Context, w *parcel.Writer) error {
 	parts := &logParts{w: w}
-	for l, err := range replica.Lines(ctx, p.h.o.Store, p.s.ReplicaID, 0) {
-		if err != nil {
-			return unreadable(ctx, err)
-		}
-		ev, err := replica.EventOf(l.Text)
+	for ev, err := range p.h.events(ctx, p.s, 0, p.last) {
 		if err != nil {
 			return err
-		}
-		if ev.Seq > p.last {
-			break
 		}
 		if err := parts.add(ev); err != nil {
 			return err

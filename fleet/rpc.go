@@ -5,15 +5,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"net/http"
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/acphttp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
-	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet/relay"
-	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/memory"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -23,8 +22,6 @@ const (
 	rpcMemory  = 512 << 20 // bytes of messages that arrive from clients, wait or are written, of all together
 	largestOne = 80 << 20  // bytes of one message of a node; a larger one ends that connection to it
 	lookAgain  = time.Second
-
-	methodDamaged = "_sandboxagent/session/events_damaged" // stands in the place of events that a node's log has lost
 )
 
 // overOf returns what ends when the token is worth nothing any more with which a request was sent.
@@ -247,14 +244,14 @@ func (n nodes) Copy(ctx context.Context, t store.Token, id, node string, after u
 	meta := map[string]any{"node": s.Node, "agent": s.Info.Agent, "state": state, "copy": true, "seq": shown.Replica.LastSeq, "missing": shown.Replica.Missing}
 	gaps := 0
 	return relay.Copy{
-		Meta: meta, Updates: n.h.updates(ctx, s.ReplicaID, after, &gaps),
+		Meta: meta, Updates: n.h.updates(ctx, s, after, &gaps),
 		Whole: func() bool { return gaps == 0 && shown.Replica.Missing == 0 },
 	}, nil
 }
 
 // updates yields what a replica has of a session behind an event as session/load shows it,
-// and counts the gaps, and what the node's log had lost.
-func (h *Hub) updates(ctx context.Context, id store.ReplicaID, after uint64, gaps *int) iter.Seq2[acp.Message, error] {
+// and counts the places where something is missing.
+func (h *Hub) updates(ctx context.Context, s *store.Session, after uint64, gaps *int) iter.Seq2[acp.Message, error] {
 	return func(yield func(acp.Message, error) bool) {
 		select {
 		case h.reading <- struct{}{}:
@@ -263,21 +260,29 @@ func (h *Hub) updates(ctx context.Context, id store.ReplicaID, after uint64, gap
 			yield(acp.Message{}, endOf(ctx))
 			return
 		}
-		for l, err := range replica.Lines(ctx, h.o.Store, id, after) {
-			if err != nil {
-				yield(acp.Message{}, unreadable(ctx, err))
-				return
-			}
-			raw, _ := rawjson.Member(l.Text, "message")
-			m, err := acp.Parse(raw)
-			lost := err == nil && m.Method() == methodDamaged
-			if l.Gap || lost {
+		if after == 0 {
+			if oldest, err := h.oldest(ctx, s.ReplicaID); err == nil && oldest > 1 {
 				*gaps++
 			}
+		}
+		for ev, err := range h.events(ctx, s, after, math.MaxUint64) {
+			if err != nil && ev.Seq == 0 {
+				yield(acp.Message{}, err)
+				return
+			}
+			if err != nil { // of a hub to come, perhaps
+				*gaps++
+				continue
+			}
+			_, lost := ev.Lost()
+			if lost {
+				*gaps++
+			}
+			m, err := acp.Parse(ev.Message)
 			if err != nil || m.Method() != acp.MethodSessionUpdate && !lost {
 				continue // what a client has sent, and what is not told again
 			}
-			if m, err = acp.Parse(m.AppendSeq(nil, l.Seq, "")); err == nil && !yield(m, nil) {
+			if m, err = acp.Parse(m.AppendSeq(nil, ev.Seq, "")); err == nil && !yield(m, nil) {
 				return
 			}
 		}

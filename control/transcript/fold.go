@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -37,7 +36,6 @@ const (
 const (
 	methodTurnEnded = "_sandboxagent/session/turn_ended"
 	methodEnded     = "_sandboxagent/session/ended"
-	methodDamaged   = "_sandboxagent/session/events_damaged"
 )
 
 // fold makes entries of events.
@@ -117,18 +115,15 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 		return nil // a log may hold what this program does not know
 	}
 	f.bytes += len(ev.Message)
-	var lost *Range
-	first := ev.Seq
-	if m.Method() == methodDamaged {
-		if lost = rangeOf(m.Params()); lost != nil {
-			first = lost.First
-		}
+	first, lost := ev.Lost()
+	if !lost {
+		first = ev.Seq
 	}
 	f.left.Events = f.left.Events || !f.began && first > 1
 	f.began = true
 	switch {
-	case lost != nil:
-		return f.lose(*lost, ev.Time)
+	case lost:
+		return f.lose(Range{first, ev.Seq}, ev.Time)
 	case m.Method() == acp.MethodSessionUpdate:
 		f.update(m.Update(), ev.Time)
 	case m.Method() == methodTurnEnded && !acp.TurnBegan(m.Params()): // nobody was told of its prompt
@@ -157,22 +152,6 @@ func (f *fold) add(ev runtime.Event) []*Entry {
 		return f.release()
 	}
 	return nil
-}
-
-// Missing is the event that stands in the place of those from first to last.
-func Missing(first, last uint64, at time.Time) runtime.Event {
-	params := rawjson.Object{}.Raw("firstSeq", strconv.AppendUint(nil, first, 10)).Raw("lastSeq", strconv.AppendUint(nil, last, 10)).End()
-	m := acp.NewNotification(methodDamaged, params)
-	return runtime.Event{Seq: last, Time: at, Direction: runtime.FromGateway, Message: m.Frame()}
-}
-
-// rangeOf are the events in whose place a notification stands, nil when it does not say that.
-func rangeOf(params json.RawMessage) *Range {
-	var r Range
-	if json.Unmarshal(params, &r) != nil || r.First == 0 || r.Last < r.First {
-		return nil
-	}
-	return &r
 }
 
 // lose takes that events are lost. What was open before them is not known to go on behind them.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/yuin/goldmark"
 	"golang.org/x/net/html"
 
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/runtime"
 )
 
@@ -20,14 +22,20 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // log is a session's log made of updates and of whole messages.
 func log(lines ...string) iter.Seq2[runtime.Event, error] {
 	return func(yield func(runtime.Event, error) bool) {
+		seq := uint64(0)
 		for i, line := range lines {
 			direction, message := runtime.FromAgent, line
+			seq++
 			if rest, ok := strings.CutPrefix(line, "client "); ok {
 				direction, message = runtime.FromClient, rest
+			} else if rest, ok := strings.CutPrefix(line, "gateway "); ok {
+				direction, message = runtime.FromGateway, rest
+				last, _ := rawjson.Member([]byte(rest), "params", "lastSeq")
+				seq, _ = strconv.ParseUint(string(last), 10, 64)
 			} else if strings.HasPrefix(line, `{"sessionUpdate"`) {
 				message = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":` + line + `}}`
 			}
-			if !yield(runtime.Event{Seq: uint64(i + 1), Time: began.Add(time.Duration(i) * time.Minute), Direction: direction, Message: json.RawMessage(message)}, nil) {
+			if !yield(runtime.Event{Seq: seq, Time: began.Add(time.Duration(i) * time.Minute), Direction: direction, Message: json.RawMessage(message)}, nil) {
 				return
 			}
 		}
@@ -358,7 +366,10 @@ func TestWrite_Handover(t *testing.T) {
 	}
 }
 
-func gone(first, last int) string {
+// gone stands in the place of events that the log has lost.
+func gone(first, last int) string { return "gateway " + damaged(first, last) }
+
+func damaged(first, last int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","method":"_sandboxagent/session/events_damaged","params":{"sessionId":"s","firstSeq":%d,"lastSeq":%d}}`, first, last)
 }
 
@@ -398,5 +409,15 @@ func TestWrite_SaysWhatIsLost(t *testing.T) {
 	text := write(t, Options{Format: Markdown}, lines...)
 	if !strings.Contains(text, "events 290 to 291, which its log has no more\n- 10 further places") || strings.Contains(text, "- events 300 ") || !strings.Contains(text, "the beginning of the session") {
 		t.Errorf("it ends with\n%s", text)
+	}
+}
+
+// An agent that says itself that events are lost is not believed, whichever it names.
+func TestWrite_AnAgentSaysThatEventsAreLost(t *testing.T) {
+	for _, last := range []int{2, 3, 4_000_000_000} { // its own number is 3
+		list, left := entries(t, Options{}, said("user_message_chunk", "question"), said("agent_message_chunk", "half "), damaged(1, last), said("agent_message_chunk", "other"), ended)
+		if len(list) != 3 || list[1].Text != "half other" || len(left.Lost) > 0 || left.Events {
+			t.Errorf("up to %d: %+v, %+v", last, list, left)
+		}
 	}
 }

@@ -109,18 +109,16 @@ func openToRead(path string) (*os.File, *walk, error) {
 // inspect calls good for each block, with its lines, and bad for what cannot be
 // read, or is not there: entries up to upTo were.
 func inspect(w *walk, upTo uint64, good func(p *part, lines []byte) error, bad func(d Damaged) error) error {
-	var before header
 	var gaps []Damaged // behind each other; the first may be the block before
-	known := true      // it is that alone
-	// flush tells of them when the next entry that is there is the one with a number, and it stands at off.
-	flush := func(first uint64, off int64, missing bool, reason string) error {
-		if missing = missing && first > before.next(); missing && len(gaps) == 0 {
+	// flush tells of them, and of the entries from next up to one before first, where those are not there. What comes stands at off.
+	flush := func(next, first uint64, off int64, missing bool, reason string) error {
+		if missing && len(gaps) == 0 {
 			gaps = append(gaps, Damaged{Offset: off, Reason: reason})
 		}
 		for i, d := range gaps {
 			if i == 0 && missing {
 				if d.First == 0 {
-					d.First = before.next()
+					d.First = next
 				}
 				d.Last = first - 1
 			}
@@ -128,14 +126,15 @@ func inspect(w *walk, upTo uint64, good func(p *part, lines []byte) error, bad f
 				return err
 			}
 		}
-		gaps, known = gaps[:0], true
+		gaps = gaps[:0]
 		return nil
 	}
 	var buf []byte
 	for {
+		before := w.prev
 		p, err := w.next()
 		if err == io.EOF {
-			return flush(upTo+1, w.end, true, "the file ends too early")
+			return flush(before.next(), upTo+1, w.end, upTo >= before.next(), "the file ends too early")
 		}
 		if err != nil {
 			return err
@@ -146,13 +145,16 @@ func inspect(w *walk, upTo uint64, good func(p *part, lines []byte) error, bad f
 			}
 		}
 		if !p.known {
-			gaps, known = append(gaps, Damaged{Offset: p.off, Length: p.n, Reason: p.bad}), false
+			gaps = append(gaps, Damaged{Offset: p.off, Length: p.n, Reason: p.bad})
 			continue
 		}
-		if err := flush(p.first, p.off, !known || p.misses(&before), "blocks before it are missing"); err != nil {
+		reason := "blocks before it are missing"
+		if p.cutOff(&before) {
+			reason = "the machine was stopped before it was written: what was not on the disk yet may be missing"
+		}
+		if err := flush(before.next(), p.first, p.off, p.gap, reason); err != nil {
 			return err
 		}
-		before = p.header
 		if p.bad == "" {
 			if err := good(&p, buf); err != nil {
 				return err
@@ -254,10 +256,11 @@ func Repair(path, copy string, upTo uint64) (did Repaired, err error) {
 			return did, err
 		}
 		defer func() { _ = c.f.Close() }()
-		if err := c.compare(path); err != nil {
+		last, err := c.compare(path)
+		if err != nil {
 			return did, err
 		}
-		upTo = max(upTo, c.last)
+		upTo = max(upTo, last)
 		out.copy = c.entries
 	}
 	rep, err := Verify(path, upTo)

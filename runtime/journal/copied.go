@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 )
 
@@ -15,7 +16,6 @@ type copied struct {
 	f     *os.File
 	start int64 // of its blocks
 	end   int64
-	last  uint64 // its newest entry
 }
 
 // openCopy opens a copy. Who does closes f.
@@ -24,42 +24,81 @@ func openCopy(path string) (*copied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the copy: %w", err)
 	}
-	t, err := readTail(osFile{f})
-	if err != nil {
+	if _, err := readTail(osFile{f}); err != nil { // as of a file that is no log
 		return nil, errors.Join(fmt.Errorf("read the copy: %w", err), f.Close())
 	}
-	return &copied{path, f, w.off, w.end, t.last}, nil
+	return &copied{path, f, w.off, w.end}, nil
 }
 
-// compare returns an error when the file at path is of another log.
-func (c *copied) compare(path string) error {
+// compare returns the copy's newest entry, and an error when the file at path is of another log.
+func (c *copied) compare(path string) (last uint64, err error) {
 	if was, is := sessionOf(path), sessionOf(c.path); was != is && was != "" && is != "" {
-		return fmt.Errorf("%s is of session %s, and %s of %s", c.path, is, path, was)
+		return 0, fmt.Errorf("%s is of session %s, and %s of %s", c.path, is, path, was)
 	}
 	f, w, err := openToRead(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = f.Close() }()
 	if b, err := w.bytes(0, 1); err == nil && string(b) == "{" {
-		return nil // of the first format: it is not repaired
+		return 0, nil // of the first format: it is not repaired
 	}
-	return inspect(w, 0, func(p *part, lines []byte) error {
-		if p.kind != entries || p.count == 0 {
-			return nil
+	// Both are read once, beside each other.
+	next, stop := iter.Pull2(readable(&walk{f: c.f, off: c.start, end: c.end}))
+	defer stop()
+	theirs, err, more := next()
+	for ours, failed := range readable(w) {
+		if failed != nil {
+			return 0, failed
 		}
-		at := p.first
-		_, err := c.entries(p.first, p.last(), func(seq uint64, _ bool, line []byte) error {
-			for ; at < seq; at++ {
-				_, lines = cutLine(lines)
+		for more && err == nil && theirs.seq < ours.seq {
+			last = theirs.seq
+			theirs, err, more = next()
+		}
+		if more && err == nil && theirs.seq == ours.seq && !bytes.Equal(theirs.text, ours.text) {
+			return 0, fmt.Errorf("%s is of another log than %s: entry %d differs", c.path, path, ours.seq)
+		}
+	}
+	for more && err == nil {
+		last = theirs.seq
+		theirs, err, more = next()
+	}
+	return last, err
+}
+
+// line is that of an entry, without its end.
+type line struct {
+	seq  uint64
+	text []byte // valid until the next one
+}
+
+// readable yields the entries of a walk that can be read.
+func readable(w *walk) iter.Seq2[line, error] {
+	return func(yield func(line, error) bool) {
+		var buf []byte
+		for {
+			p, err := w.next()
+			if err == io.EOF {
+				return
 			}
-			if !bytes.HasPrefix(lines, line) {
-				return fmt.Errorf("%s is of another log than %s: entry %d differs", c.path, path, seq)
+			if err != nil {
+				yield(line{}, err)
+				return
 			}
-			return nil
-		})
-		return err
-	}, func(Damaged) error { return nil })
+			if !p.known || p.bad != "" || p.kind != entries {
+				continue
+			}
+			if buf, err = p.lines(buf[:0]); err != nil {
+				continue // it is damaged
+			}
+			l, rest := line{seq: p.first}, buf
+			for ; len(rest) > 0; l.seq++ {
+				if l.text, rest = cutLine(rest); !yield(l, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // sessionOf returns the id of the session that a file says it is of, "" where it does not.
@@ -80,9 +119,9 @@ func (c *copied) entries(first, last uint64, line func(seq uint64, all bool, lin
 	if w.off, err = seek(c.f, c.start, c.end, first-1); err != nil {
 		return false, err
 	}
-	var before header
-	at, gap := first, false
+	at := first
 	for {
+		next := w.prev.next()
 		p, err := w.next()
 		switch {
 		case err == io.EOF:
@@ -90,22 +129,18 @@ func (c *copied) entries(first, last uint64, line func(seq uint64, all bool, lin
 		case err != nil:
 			return false, err
 		case !p.known:
-			gap = true
 			continue
 		}
-		all := !gap && before.next() <= at && !p.misses(&before) && !p.cutOff(&before)
-		before, gap = p.header, false
+		all := !p.gap && next <= at
 		switch {
 		case p.kind != lost && p.kind != expired && p.first > last:
 			return all, nil
 		case p.bad != "" || p.kind != entries || p.last() < first:
-			gap = p.bad != ""
 			continue
 		}
 		lines, err := p.lines(nil)
 		if err != nil {
-			gap = true // it is damaged here, too
-			continue
+			continue // it is damaged here, too
 		}
 		for seq := p.first; len(lines) > 0; seq++ {
 			end := bytes.IndexByte(lines, '\n') + 1

@@ -137,8 +137,6 @@ type reading struct {
 	start   int64
 	placed  bool // the walk is at the entries that come next
 
-	prev    header // the block before; its kind is 0 when there is none
-	bad     bool   // bytes before the next block cannot be read
 	lines   []byte // of the current block that were not given out yet
 	line    []byte // the one before those, of decoded; nil for none
 	ms      int64  // time of the newest entry before the current block, 0 where that is not known
@@ -201,15 +199,14 @@ func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
 		r.line, r.ms = nil, e.Time().UnixMilli()
 	}
 	p, err := r.next()
-	if err == io.EOF && r.bad && *after < last {
-		r.bad = false
+	if err == io.EOF && r.unread && *after < last {
+		r.unread = false
 		return r.damaged(*after+1, last), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !p.known {
-		r.bad = true
 		return nil, nil
 	}
 	var lines []byte
@@ -226,14 +223,9 @@ func (r *reading) block(after *uint64, last uint64) (*Entry, error) {
 		r.letGo()
 	}
 	var damage *Entry
-	prev := r.prev
-	r.prev = p.header
-	// Bytes between the blocks cannot be read, blocks are gone, or the machine was stopped while
-	// numbers were given: what they had is lost.
-	if (r.bad || p.cutOff(&prev) || p.misses(&prev)) && p.first > *after+1 {
+	if p.gap && p.first > *after+1 {
 		damage = r.damaged(*after+1, p.first-1)
 	}
-	r.bad = false
 	switch {
 	case p.kind == lost && p.last() > *after, p.kind == entries && p.bad != "" && p.last() > *after:
 		first := max(p.first, *after+1)

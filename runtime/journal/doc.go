@@ -37,7 +37,7 @@
 //	stored    4        bytes of the payload in the file
 //	sum       4        CRC-32C of the payload in the file
 //	bound     8        numbers up to it are reserved; of kind g the last that is lost
-//	skipped   8        numbers before first that no entry has
+//	skipped   8        numbers before first that no entry had, not those of entries that are lost
 //	boot      4        names the run of the machine
 //	check     4        CRC-32C of the header
 //

@@ -53,7 +53,7 @@ type header struct {
 	stored  uint32 // bytes of the payload in the file
 	sum     uint32 // of the payload in the file
 	bound   uint64 // numbers up to it may have been given
-	skipped uint64 // numbers before first that no entry has
+	skipped uint64 // numbers before first that no entry had: those of entries that are lost are not among them
 	boot    uint32 // the machine's run in which it was written
 }
 
@@ -77,22 +77,17 @@ func (h *header) next() uint64 {
 // misses reports whether entries that came between the block before and this one are not in the file: more numbers lie
 // between the two than were skipped.
 func (h *header) misses(before *header) bool {
-	between := int64(h.first - before.next())
-	return between > 0 && int64(h.skipped-before.skipped) < between
+	between, skipped := int64(h.first-before.next()), int64(h.skipped-before.skipped)
+	if before.kind == lost && skipped > between { // earlier versions took the numbers of what was lost for skipped ones
+		skipped -= int64(before.next() - before.first)
+	}
+	return between > 0 && skipped < between
 }
 
 // cutOff reports whether the machine was stopped between the two blocks: entries whose numbers were given may never have
 // reached the disk.
 func (h *header) cutOff(before *header) bool {
 	return before.kind != 0 && before.kind != closed && before.kind != expired && before.boot != h.boot
-}
-
-// total is how many entries the log had when the block was written.
-func (h *header) total() uint64 {
-	if h.kind == lost {
-		return h.first - 1 - h.skipped
-	}
-	return h.last() - h.skipped
 }
 
 // length is what the block takes in the file.

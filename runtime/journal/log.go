@@ -140,7 +140,7 @@ type Log struct {
 	appended uint64        // newest entry
 	saved    uint64        // newest entry that the file has
 	visible  uint64        // newest entry that readers may see; the same, unless the log is held
-	total    uint64        // entries, without the numbers that were skipped
+	skipped  uint64        // numbers that no entry had, before those that are given since Open
 	expired  uint64        // newest entry that was let go, of the file or, without one, of memory; 0 for none
 	fresh    uint64        // entries that readers do not see yet
 	weight   int           // bytes of them
@@ -228,7 +228,7 @@ func Open(path string, o Options) (*Log, error) {
 	}
 	l.start, l.size, l.synced, l.cut, l.wroteOut = t.start, t.size, t.size, t.cut, t.size&^4095
 	l.folder = t.closed // renamed in its place, perhaps, by a program that was killed
-	l.next, l.bound, l.total = t.next, t.bound, t.total
+	l.next, l.bound, l.skipped = t.next, t.bound, t.skipped+t.next-1-t.last
 	l.whole = !t.closed && t.boot != 0 && t.boot == o.disk.Boot()
 	l.appended, l.saved, l.visible = t.last, t.last, t.last
 	if o.Held {
@@ -246,7 +246,7 @@ func noteLost(f file, t tail, o *Options) (tail, error) {
 	}
 	b := appendBeginning(nil, o.about(), reached+1, reached, o.disk.Boot())
 	if t.size > 0 {
-		b = appendBlock(nil, header{kind: lost, first: t.last + 1, bound: reached, skipped: t.last - t.total, boot: o.disk.Boot()}, nil)
+		b = appendBlock(nil, header{kind: lost, first: t.last + 1, bound: reached, skipped: t.skipped, boot: o.disk.Boot()}, nil)
 	}
 	err := f.Truncate(t.size)
 	if err == nil {

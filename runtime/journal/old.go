@@ -88,7 +88,7 @@ func (o *oldLines) next() ([]byte, uint64, error) {
 // whether all of it could be used.
 func convert(r io.Reader, w *writer, boot uint32) (whole bool, err error) {
 	in := &oldLines{r: bufio.NewReaderSize(r, window)}
-	next, had := uint64(1), uint64(0)
+	next := uint64(1)
 	for {
 		line, seq, err := in.next()
 		if err != nil {
@@ -98,25 +98,23 @@ func convert(r io.Reader, w *writer, boot uint32) (whole bool, err error) {
 			break
 		}
 		if seq > next {
-			if err := w.block(header{kind: lost, first: next, bound: seq - 1, skipped: next - 1 - had, boot: boot}, nil); err != nil {
+			if err := w.lost(next, seq-1, boot); err != nil {
 				return false, err
 			}
 		}
-		if err := w.add(header{kind: entries, first: seq, count: 1, bound: seq, skipped: seq - 1 - had, boot: boot}, line); err != nil {
+		if err := w.add(header{kind: entries, first: seq, count: 1, bound: seq, boot: boot}, line); err != nil {
 			return false, err
 		}
-		next, had = seq+1, had+1
+		next = seq + 1
 	}
-	h := header{first: next, bound: next - 1, skipped: next - 1 - had, boot: boot}
 	switch {
 	case in.bad == 0:
-		h.kind = closed
-	case had == 0 && in.most == 0:
+		return true, w.close(next, boot)
+	case next == 1 && in.most == 0:
 		return false, fmt.Errorf("%w: not a line of it is an entry", ErrFormat)
-	default: // what the last lines were is not known
-		h.kind, h.bound = lost, max(in.most, next-1)+reservation(next)
 	}
-	return in.bad == 0, w.block(h, nil)
+	// What the last lines were is not known.
+	return false, w.lost(next, max(in.most, next-1)+reservation(next), boot)
 }
 
 // asideOf is where a file of the first format stays that could not be used as a

@@ -147,7 +147,7 @@ func (w *writer) restore(about []byte, boot uint32, oldest uint64, next func() (
 			return err
 		}
 	}
-	var last, skipped uint64
+	var last uint64
 	var line []byte
 	for {
 		e, err := next()
@@ -161,28 +161,22 @@ func (w *writer) restore(about []byte, boot uint32, oldest uint64, next func() (
 		switch {
 		case e.Seq <= last:
 			return fmt.Errorf("entry %d stands behind entry %d", e.Seq, last)
-		case last == 0 && first > 1:
-			gone := goneBefore(first, oldest)
-			if skipped = first - 1 - gone; gone == 0 {
-				break
-			}
-			if err := w.block(header{kind: expired, first: 1, bound: gone, boot: boot}, nil); err != nil {
+		case last == 0 && goneBefore(first, oldest) > 0:
+			if err := w.block(header{kind: expired, first: 1, bound: goneBefore(first, oldest), boot: boot}, nil); err != nil {
 				return err
 			}
-		case last > 0:
-			skipped += first - last - 1
 		}
 		last = e.Seq
 		if e.Kind == Damage {
-			if err := w.lost(header{first: first, bound: e.Seq, skipped: skipped, boot: boot}); err != nil {
+			if err := w.lost(first, e.Seq, boot); err != nil {
 				return err
 			}
 			continue
 		}
 		line = e.AppendLine(line[:0])
-		if err := w.add(header{kind: entries, first: e.Seq, count: 1, bound: e.Seq, skipped: skipped, boot: boot}, line); err != nil {
+		if err := w.add(header{kind: entries, first: e.Seq, count: 1, bound: e.Seq, skipped: w.skipped(e.Seq), boot: boot}, line); err != nil {
 			return err
 		}
 	}
-	return w.block(header{kind: closed, first: last + 1, bound: last, skipped: skipped, boot: boot}, nil)
+	return w.close(last+1, boot)
 }

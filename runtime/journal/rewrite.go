@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
 	"io"
 )
@@ -24,6 +23,7 @@ type writer struct {
 	copy  func(first, last uint64, line func(seq uint64, all bool, line []byte) error) (all bool, err error)
 	taken int // entries that it has given
 
+	prev  header // of what was written last, with what waits
 	open  header // of lines; its kind is 0 when there are none
 	lines []byte // of entries that were not written yet
 	buf   []byte
@@ -44,6 +44,7 @@ func (w *writer) block(h header, raw []byte) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
+	w.prev = h
 	w.buf = appendBlock(w.buf[:0], h, raw)
 	return w.write(w.buf)
 }
@@ -73,6 +74,7 @@ func (w *writer) add(h header, lines []byte) error {
 	}
 	w.open.count += h.count
 	w.open.bound = h.bound
+	w.prev = h
 	w.lines = append(w.lines, lines...)
 	return nil
 }
@@ -89,55 +91,61 @@ func (w *writer) part(p *part) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
+	w.prev = p.header
 	b := make([]byte, headerSize, p.n)
 	p.put(b)
 	return w.write(append(b, p.payload...))
 }
 
-// lost notes that the entries of h are lost, but for those that the copy has.
-func (w *writer) lost(h header) error {
-	h.kind, h.count = lost, 0
-	if w.copy == nil {
-		return w.block(h, nil)
-	}
-	rest := h
-	// to writes what is known of the numbers before seq: that no entry has them, or that theirs are lost.
+// skipped is how many numbers before one no entry had, as nothing is lost behind what was written last.
+func (w *writer) skipped(first uint64) uint64 {
+	next := w.prev.next()
+	return w.prev.skipped + max(first, next) - next
+}
+
+// close writes the closing mark of a file that goes on with a number.
+func (w *writer) close(next uint64, boot uint32) error {
+	h := header{kind: closed, first: w.prev.next(), bound: next - 1, boot: boot}
+	h.skipped = w.skipped(h.first)
+	return w.block(h, markFor(h.first, next))
+}
+
+// lost notes that the entries from first to last are lost, but for those that the copy has.
+func (w *writer) lost(first, last uint64, boot uint32) error {
+	// to writes what is known of the numbers from first up to seq: that no entry has them, or that theirs are lost.
 	to := func(seq uint64, all bool) error {
-		gap := rest
-		gap.bound = seq - 1
-		if all {
-			gap.kind, gap.bound = closed, h.bound
-		}
-		if seq == rest.first {
+		if seq == first {
 			return nil
 		}
-		if err := w.block(gap, nil); err != nil {
-			return err
-		}
+		h := header{kind: lost, first: first, bound: seq - 1, skipped: w.skipped(first), boot: boot}
 		if all {
-			rest.skipped += seq - rest.first
+			h.kind = closed
 		}
-		return nil
+		return w.block(h, nil)
 	}
-	all, err := w.copy(h.first, h.last(), func(seq uint64, all bool, line []byte) error {
+	if w.copy == nil {
+		return to(last+1, false)
+	}
+	all, err := w.copy(first, last, func(seq uint64, all bool, line []byte) error {
 		if err := to(seq, all); err != nil {
 			return err
 		}
-		rest.first = seq + 1
+		first = seq + 1
 		w.taken++
-		return w.add(header{kind: entries, first: seq, count: 1, bound: h.bound, skipped: rest.skipped, boot: h.boot}, line)
+		return w.add(header{kind: entries, first: seq, count: 1, bound: last, skipped: w.skipped(seq), boot: boot}, line)
 	})
 	if err != nil {
 		return err
 	}
-	return to(h.bound+1, all)
+	return to(last+1, all)
 }
 
 // parts writes all parts of a file. Those that cannot be used go to aside, and
 // their entries are noted as lost, as are those up to upTo that are not there; with aside nil they are copied as they are.
 func (w *writer) parts(from *walk, upTo uint64, aside func(b []byte) error) error {
-	before, gap := header{}, false // the block before, and whether unreadable bytes are behind it
+	unread := int64(0) // bytes at the end that cannot be used
 	for {
+		before := from.prev
 		p, err := from.next()
 		if err == io.EOF {
 			break
@@ -156,52 +164,56 @@ func (w *writer) parts(from *walk, upTo uint64, aside func(b []byte) error) erro
 				return err
 			}
 			if aside == nil || !p.known {
-				gap = true
+				unread = p.n
 				continue
 			}
 		}
-		if next := before.next(); aside != nil && p.first > next && (gap || p.misses(&before)) {
-			if err := w.lost(header{first: next, bound: p.first - 1, skipped: before.skipped, boot: p.boot}); err != nil {
-				return err
+		switch {
+		case aside != nil:
+			if p.gap {
+				err = w.lost(before.next(), p.first-1, p.boot)
 			}
+			p.skipped = w.skipped(p.first)
+		case before.kind == closed && w.pack && !p.gap && p.first > before.next():
+			err = w.block(before, nil)
 		}
-		gap = false
-		if before.kind == closed && w.pack && p.first > before.next() {
-			if err := w.block(before, nil); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 		switch {
 		case p.kind == closed && w.pack && from.off < from.end:
 			// Only at the end it says something, and where numbers are skipped behind it.
+		case p.kind == closed && p.bad != "": // which number comes next
+			err = w.close(p.bound+1, p.boot)
 		case p.kind == lost || p.kind == entries && p.bad != "":
-			err = w.lost(header{first: p.first, bound: p.last(), skipped: p.skipped, boot: p.boot})
+			err = w.lost(p.first, p.last(), p.boot)
 		case p.bad == "":
 			err = w.part(&p)
 		}
 		if err != nil {
 			return err
 		}
-		before = p.header
 	}
-	if aside == nil || !gap && before.next() > upTo {
+	next := from.prev.next()
+	if aside == nil || !from.unread && next > upTo {
 		return w.flush()
 	}
 	// What the end had may not be known: all numbers that may have been given.
-	end := max(before.bound, before.next()-1)
-	if gap {
+	end := max(from.prev.bound, next-1, upTo)
+	if from.unread {
 		end += reservation(end)
 	}
-	h := header{first: before.next(), bound: end, skipped: before.skipped, boot: before.boot}
-	if before.next() > upTo {
-		return errors.Join(w.lost(h), w.flush())
+	last := end // that is lost
+	switch {
+	case next <= upTo:
+		last = upTo
+	case upTo > 0 && unread <= longestMark: // no entry takes so little: it was the closing mark
+		last = next - 1
 	}
-	h.bound = upTo
-	if err := w.lost(h); err != nil {
+	if err := w.lost(next, last, from.prev.boot); err != nil {
 		return err
 	}
-	// The numbers behind are not given again.
-	return w.block(header{kind: entries, first: upTo + 1, bound: max(end, upTo), skipped: before.skipped, boot: before.boot}, nil)
+	return w.close(end+1, from.prev.boot) // the numbers behind are not given again
 }
 
 // aside copies a part that cannot be used, however large, to the function, or

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,7 +58,7 @@ func (l *Log) flushLocked() error {
 	l.evictLocked()
 	bytes := l.weight
 	l.weight = 0
-	l.saved, l.total, l.fresh, l.kept = l.appended, l.total+l.fresh, 0, l.given
+	l.saved, l.fresh, l.kept = l.appended, 0, l.given
 	if !l.o.Held {
 		l.visible = l.saved
 	}
@@ -137,8 +136,7 @@ func (l *Log) saveLocked() error {
 	}
 	for len(l.unsaved) > 0 {
 		b := l.unsaved[0]
-		h := header{kind: entries, first: b.first + uint64(b.saved.entries), count: uint32(len(b.refs) - b.saved.entries), bound: l.bound}
-		h.skipped = h.first - 1 - l.savedLocked()
+		h := header{kind: entries, first: b.first + uint64(b.saved.entries), count: uint32(len(b.refs) - b.saved.entries), bound: l.bound, skipped: l.skipped}
 		if !l.reserved || h.last() > l.bound {
 			h.bound = max(l.bound, h.last()+reservation(h.last()))
 		}
@@ -168,15 +166,6 @@ func (l *Log) reserveLocked(bound uint64) {
 	if l.o.ReservedMore != nil {
 		l.o.ReservedMore()
 	}
-}
-
-// savedLocked is how many entries the file has.
-func (l *Log) savedLocked() uint64 {
-	n := l.total + l.fresh
-	for _, b := range l.unsaved {
-		n -= uint64(len(b.refs) - b.saved.entries)
-	}
-	return n
 }
 
 // writeLocked writes a block to the end of the file: b has room for the header h,
@@ -225,7 +214,7 @@ func appendBeginning(buf, about []byte, next, had uint64, boot uint32) []byte {
 		buf = appendBlock(buf, header{kind: aboutBlock, first: 1, boot: boot}, about)
 	}
 	if had > 0 {
-		buf = appendBlock(buf, header{kind: lost, first: 1, bound: next - 1, boot: boot}, nil)
+		buf = appendBlock(buf, header{kind: lost, first: 1, bound: next - 1, skipped: next - 1 - had, boot: boot}, nil)
 	}
 	return buf
 }
@@ -332,7 +321,7 @@ func (l *Log) Begin() error {
 	if err := l.openLocked(true); err != nil {
 		return err
 	}
-	h := header{kind: entries, first: l.next, skipped: l.next - 1 - l.savedLocked(), bound: l.next - 1 + reservation(l.next)}
+	h := header{kind: entries, first: l.next, skipped: l.skipped, bound: l.next - 1 + reservation(l.next)}
 	if err := l.writeLocked(h, make([]byte, headerSize)); err != nil {
 		return err
 	}
@@ -495,11 +484,9 @@ func (l *Log) markReservedLocked() error {
 			return err
 		}
 	}
-	b := make([]byte, headerSize, headerSize+8)
-	if l.next > l.appended+1 {
-		b = binary.LittleEndian.AppendUint64(b, l.next)
-	}
-	if err := l.writeLocked(header{kind: closed, first: l.saved + 1, bound: max(l.bound, l.next-1), skipped: l.saved - l.total}, b); err != nil {
+	h := header{kind: closed, first: l.saved + 1, bound: max(l.bound, l.next-1)}
+	h.skipped = l.skipped - (l.next - h.first) // those behind it are in the payload
+	if err := l.writeLocked(h, append(make([]byte, headerSize, longestMark), markFor(h.first, l.next)...)); err != nil {
 		return err
 	}
 	l.reserved, l.whole = false, false

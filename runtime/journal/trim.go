@@ -58,7 +58,7 @@ func (l *Log) Trim(k Keep) (freed int64, err error) {
 // trimFileLocked is Trim for a log with a file, which is open. What the file has does not change: the lock is not held
 // while that is read and written.
 func (l *Log) trimFileLocked(k Keep) (freed int64, err error) {
-	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, next: l.next, total: l.total, boot: l.o.disk.Boot()}
+	old := trimmed{f: l.file, start: l.start, end: l.size, last: l.saved, next: l.next, skipped: l.skipped, boot: l.o.disk.Boot()}
 	version, end := l.version, old.end
 	var at cut
 	l.apartLocked(func() { at, err = old.cut(k) })
@@ -162,7 +162,7 @@ type trimmed struct {
 	f          file
 	start, end int64 // of its blocks
 	last, next uint64
-	total      uint64
+	skipped    uint64 // numbers before next that no entry had
 	boot       uint32
 }
 
@@ -173,7 +173,7 @@ func (t *trimmed) cut(k Keep) (cut, error) {
 	var gone header     // of the newest block of which all goes
 	unread := int64(-1) // where what cannot be read begins, behind it; -1 for none
 	behind := func(off int64) cut {
-		return cut{upTo: gone.next() - 1, skipped: gone.last() - gone.total(), boot: gone.boot, off: off}
+		return cut{upTo: gone.next() - 1, skipped: gone.skipped, boot: gone.boot, off: off}
 	}
 	for {
 		p, err := w.next()
@@ -182,7 +182,7 @@ func (t *trimmed) cut(k Keep) (cut, error) {
 			return behind(unread), nil
 		case err == io.EOF:
 			// With numbers that are skipped: nothing else would say of them.
-			return cut{upTo: t.next - 1, skipped: t.next - 1 - t.total, boot: t.boot, off: t.end}, nil
+			return cut{upTo: t.next - 1, skipped: t.skipped, boot: t.boot, off: t.end}, nil
 		case err != nil:
 			return cut{}, err
 		}

@@ -18,6 +18,7 @@ type part struct {
 
 	bad   string // why the bytes cannot be used, "" for a block that can
 	known bool   // the header can be read: which entries are lost is known
+	gap   bool   // of a block: entries before it, and behind the block before, are not in the file
 }
 
 // lines appends the lines of a block of entries, checked; of another block what
@@ -37,6 +38,9 @@ type walk struct {
 	f   io.ReaderAt
 	end int64
 	off int64
+
+	prev   header // of the block before; its kind is 0 when there is none
+	unread bool   // bytes behind that one cannot be read as a block
 
 	buf []byte // the file's bytes from at on
 	at  int64
@@ -83,6 +87,20 @@ func readZeros(f io.ReaderAt, b []byte, off int64) error {
 
 // next returns the next part, io.EOF after the last.
 func (w *walk) next() (part, error) {
+	p, err := w.step()
+	switch {
+	case err != nil:
+	case !p.known:
+		w.unread = true
+	default:
+		// The bytes between the blocks may have been entries, blocks are gone, or the machine was stopped while numbers were given.
+		p.gap = p.first > w.prev.next() && (w.unread || p.cutOff(&w.prev) || p.misses(&w.prev))
+		w.prev, w.unread = p.header, false
+	}
+	return p, err
+}
+
+func (w *walk) step() (part, error) {
 	if w.off >= w.end {
 		return part{}, io.EOF
 	}
@@ -213,15 +231,15 @@ func seek(f io.ReaderAt, start, end int64, after uint64) (int64, error) {
 
 // tail says how a file ends.
 type tail struct {
-	start  int64  // of the blocks
-	size   int64  // where the next block goes
-	closed bool   // it ends in good order
-	cut    bool   // what stands there was written in part, and nobody has seen it
-	last   uint64 // newest entry
-	next   uint64 // number of the next entry
-	bound  uint64 // numbers up to it are reserved
-	total  uint64 // entries, without the numbers that were skipped
-	boot   uint32 // the machine's run in which the last block was written; 0 when something behind it cannot be read
+	start   int64  // of the blocks
+	size    int64  // where the next block goes
+	closed  bool   // it ends in good order
+	cut     bool   // what stands there was written in part, and nobody has seen it
+	last    uint64 // newest entry
+	skipped uint64 // numbers before it that no entry had
+	next    uint64 // number of the next entry
+	bound   uint64 // numbers up to it are reserved
+	boot    uint32 // the machine's run in which the last block was written; 0 when something behind it cannot be read
 }
 
 // readTail looks at the end of a file, which costs the same however large it is.
@@ -292,7 +310,7 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	if half {
 		end, t.cut = rest, true
 	}
-	t.size, t.last, t.bound, t.total = end, h.last(), max(t.bound, h.bound), h.total()
+	t.size, t.last, t.bound, t.skipped = end, h.last(), max(t.bound, h.bound), h.skipped
 	if h.kind == closed && end == rest && !t.cut {
 		if t.next, t.closed, err = skipsTo(f, off, h); err != nil || t.closed {
 			return t, err
@@ -309,6 +327,17 @@ func endsWith(f file, t tail, off int64, h header, end int64) (tail, error) {
 	}
 	return t, nil
 }
+
+// markFor is the payload of a closing mark behind which the entry with a number comes next, where the one next to it would be first.
+func markFor(first, next uint64) []byte {
+	if next == first {
+		return nil
+	}
+	return binary.LittleEndian.AppendUint64(nil, next)
+}
+
+// longestMark is how many bytes a closing mark takes at most.
+const longestMark = headerSize + 8
 
 // skipsTo returns the number of the next entry, which a closing mark has for a payload behind which some are skipped. ok is
 // false for one that cannot be read.

@@ -375,10 +375,8 @@ func (in *Arrival) entries(seen *heard) func() (journal.Entry, error) {
 			return e, refused("entry %d of the session's log is of session %q and not of %s", e.Seq, m.Session(), in.ID)
 		}
 		seen.last, seen.answered = e.Seq, seen.answered || isAnswer(e.Kind, &m)
-		if e.Kind == journal.Notice && m.Method() == MethodDamaged {
-			if first, ok := lostFrom(&m, e.Seq); ok {
-				return e.Damage(first), nil
-			}
+		if first, ok := LostFrom(&m, e.Seq); ok && e.Kind == journal.Notice {
+			return e.Damage(first), nil
 		}
 		switch {
 		case e.To > 0:
@@ -388,11 +386,4 @@ func (in *Arrival) entries(seen *heard) func() (journal.Entry, error) {
 		}
 		return e, nil
 	}
-}
-
-// lostFrom is the first of the events that are lost in whose place a notification stands, which has the number of the last.
-func lostFrom(m *acp.Message, last uint64) (first uint64, ok bool) {
-	var lost struct{ FirstSeq, LastSeq uint64 }
-	err := json.Unmarshal(m.Params(), &lost)
-	return lost.FirstSeq, err == nil && lost.FirstSeq > 0 && lost.FirstSeq <= last && lost.LastSeq == last
 }

@@ -198,11 +198,25 @@ const MethodDamaged = "_sandboxagent/session/events_damaged"
 
 // damaged is the notification that clients get in the place of entries that the
 // log has lost.
-func (s *Session) damaged(first, last uint64) []byte {
-	params := rawjson.Object{}.Raw("sessionId", s.quoted).
+func (s *Session) damaged(first, last uint64) []byte { return Damaged(s.id, first, last) }
+
+// Damaged is the notification that stands in the place of events that a session's log has lost.
+func Damaged(id string, first, last uint64) []byte {
+	params := rawjson.Object{}.String("sessionId", id).
 		Raw("firstSeq", strconv.AppendUint(nil, first, 10)).Raw("lastSeq", strconv.AppendUint(nil, last, 10)).End()
 	m := acp.NewNotification(MethodDamaged, params)
 	return m.Frame()
+}
+
+// LostFrom returns the first of the events that are lost in whose place a message stands, which has the number of the last. ok
+// is false for another message, and for one of an agent that says so of other events.
+func LostFrom(m *acp.Message, last uint64) (first uint64, ok bool) {
+	if m.Method() != MethodDamaged {
+		return 0, false
+	}
+	var lost struct{ FirstSeq, LastSeq uint64 }
+	err := json.Unmarshal(m.Params(), &lost)
+	return lost.FirstSeq, err == nil && lost.FirstSeq > 0 && lost.FirstSeq <= last && lost.LastSeq == last
 }
 
 // Flush shows what was appended, or has it stored first. When the file does not take it, it
