@@ -83,6 +83,7 @@ type move struct {
 	o      MoveRequest
 	id     string // of the note
 	link   *link  // of the node here when the move began; nil for one at another hub
+	there  runtime.SessionInfo // what the other node had of it when the move began
 	// clean says that the other node has nothing of the session.
 	clean  bool
 	silent bool // the move has failed because the other node did not answer
@@ -315,6 +316,7 @@ func (m *move) claim(ctx context.Context) error {
 		m.silent = true
 		return during(err, "session %s stays at %s, as %s does not say whether it has one of its own", m.line.Session, m.from, m.to)
 	}
+	m.there = there
 	own := err == nil && (there.State != runtime.StateClosed || rawjson.MemberString(there.Metadata, movedTo) == "")
 	now := time.Now().UTC()
 	_, err = m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
@@ -333,6 +335,8 @@ func (m *move) claim(ctx context.Context) error {
 				return nil, problem.New(problem.SessionAlreadyExists, "session %s stays at %s: %s has one of its own with this id; delete one of them, or move it to another node", m.line.Session, m.from, m.to).With("sessionId", m.line.Session)
 			}
 			next = *next.With(store.Other{Node: m.to, Until: now})
+		} else if own && there.State != runtime.StateClosed && there.State != runtime.StateEnded {
+			return nil, problem.New(problem.Conflict, "session %s stays at %s: %s has not let go yet of what it had of it before; try again in a moment, or when it has done there what it works on", m.line.Session, m.from, m.to)
 		} else if had := *next.Other(m.to); had.Empty { // it may have something again
 			had.Empty = false
 			next = *next.With(had)
@@ -341,6 +345,37 @@ func (m *move) claim(ctx context.Context) error {
 		return &next, nil
 	})
 	return err
+}
+
+// keep returns when the hub has copied what the other node did of the session on its own, which that loses when the
+// session takes its place there.
+func (m *move) keep(ctx context.Context) error {
+	if nodeIn(m.there) == "" { // it has nothing, or what a move brought that failed
+		return nil
+	}
+	if had := m.h.o.Store.Owner(m.line).Other(m.to); had != nil && m.there.EventCount <= had.LastSeq {
+		return nil
+	}
+	kept := false
+	err := m.h.until(ctx, settleFor, func() bool {
+		s := m.h.newest(m.to, m.line)
+		kept = s != nil && s.Gone == nil && s.Through >= m.there.EventCount
+		return kept
+	})
+	if err == nil && !kept {
+		err = problem.New(problem.Unavailable, "%s did something of the session on its own, and the hub has not copied that yet: try again", m.to)
+	}
+	return err
+}
+
+// newest returns what the hub has of a session from a node, nil for nothing.
+func (h *Hub) newest(node string, line store.Line) (found *store.Session) {
+	for _, s := range h.o.Store.SessionsNamed(line.Session) {
+		if s.Node == node && store.LineOf(s.Info) == line && (found == nil || s.Epoch > found.Epoch) {
+			found = s
+		}
+	}
+	return found
 }
 
 // live moves a session whose node is connected.
@@ -364,7 +399,10 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	got := runtime.Imported{Session: here, LeftOut: []string{}}
 	if nodeIn(here) != m.to {
-		if got, err = m.bring(ctx, from, to); err != nil {
+		if err = m.keep(ctx); err == nil {
+			got, err = m.bring(ctx, from, to)
+		}
+		if err != nil {
 			if here.State != runtime.StateClosed {
 				m.awaitOpen(ctx, from)
 			}

@@ -98,6 +98,69 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 	}
 }
 
+// A session goes back to a node that was cut off, and that has done more alone than was said in the session since. What
+// it did alone is kept as a copy of its own, and nothing of it is in the session. So does one whose node has said less.
+func TestMove_BackToWhereItWasCutOff(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	for name, alone := range map[string]string{"more": "flood 12000 10", "less": "echo alone"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startCopier(t)
+			box := newBox(t)
+			n := h.join("one", h.joinToken(), nil, box)
+			h.box("two", nil)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			n.leave()
+			<-n.done
+			h.awaitState("one", fleet.StateOffline)
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			c.says(s, "second")
+			h.bundled(s, "two")
+			c.stop()
+			h.aloneAt(box, s, alone)
+			h.join("one", h.joinToken(), nil, box)
+			h.await("it has let go", func() bool {
+				_, direct := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+				return strings.Contains(string(direct), `"state":"closed"`) && strings.Contains(string(direct), "node://two")
+			})
+			if got := h.move(s, fleet.MoveRequest{Node: "one"}); got.Node != "one" || got.Term != 3 {
+				t.Errorf("%+v", got)
+			}
+			c = h.hello(adminToken)
+			c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+			c.says(s, "third")
+			if got := c.heard(s); !slices.Equal(got, []string{"first", "second", "third"}) {
+				t.Errorf("the client heard %q", got)
+			}
+			h.await("all of it is copied", func() bool {
+				return h.session(s).Epoch == 2 && h.session(s).Replica.Missing == 0 && strings.Contains(strings.Join(h.lines(s, 100), "\n"), "third")
+			})
+			text, before := strings.Join(h.lines(s, 100), "\n"), strings.Join(h.lines(s+"?node=one&epoch=1", 100), "\n")
+			if strings.Contains(text, alone) || !strings.Contains(text, "second") || !strings.Contains(before, alone) || strings.Contains(before, "second") {
+				t.Errorf("the session:\n%s\nwhat the node did alone:\n%s", text, before)
+			}
+			if got := h.session(s + "?epoch=1&node=one"); got.State != fleet.SessionGone || got.Replica.Missing != 0 {
+				t.Errorf("what the node did alone is %s, and misses %d", got.State, got.Replica.Missing)
+			}
+		})
+	}
+}
+
+// aloneAt has somebody say something in a session at a gateway itself.
+func (h *hub) aloneAt(box http.Handler, s, text string) {
+	h.t.Helper()
+	alone := httptest.NewServer(box)
+	defer alone.Close()
+	local := dial(h.t, alone.URL, "")
+	local.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	local.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	local.must("session/prompt", prompt(s, text))
+	local.stop()
+}
+
 // meddler stands before a gateway.
 type meddler struct {
 	box  http.Handler

@@ -241,6 +241,12 @@ func letGo(err error) (oldest uint64, ok bool) {
 	return uint64(n), is && n >= 1
 }
 
+// endsBefore reports whether an error of a node says that its newest event is before the one behind which more was asked for.
+func endsBefore(err error) bool {
+	p, is := errors.AsType[*problem.Error](err)
+	return is && p.Kind == problem.InvalidRequest && p.Extensions["parameter"] == "after"
+}
+
 // copyPage copies the next page of events. Any says that there was something new.
 func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID, w wanted) (more, any bool, err error) {
 	more, any, err = f.copyNext(ctx, e, id, w)
@@ -249,6 +255,8 @@ func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID
 	case expired && oldest > max(e.at.Last, e.from)+1:
 		e.from = oldest - 1
 		return true, true, nil
+	case w.joined && endsBefore(err):
+		return false, false, errOther
 	case expired && w.joined && oldest > e.at.Last: // nobody can say whether it was the same
 		return true, true, nil
 	}
