@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"maps"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/control/client"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -42,6 +44,7 @@ type attendant struct {
 	soon  map[string]store.ReplicaID // that were fetched just now, and have changed since
 	later map[string]store.ReplicaID // that have failed
 
+	extras  map[string]extra   // by session that another one owns; of the goroutine that runs
 	fetched map[string]fetched // sessions that were, lately; of the goroutine that runs
 	slow    *fetching          // one that takes long to be, nil for none: one of each node; of that goroutine, too
 }
@@ -49,7 +52,7 @@ type attendant struct {
 func (h *Hub) newAttendant(node string) *attendant {
 	return &attendant{
 		h: h, node: node, api: h.gateway(node, "hub"), wake: make(chan struct{}, 1),
-		due: map[string]store.ReplicaID{}, soon: map[string]store.ReplicaID{}, later: map[string]store.ReplicaID{}, fetched: map[string]fetched{},
+		due: map[string]store.ReplicaID{}, soon: map[string]store.ReplicaID{}, later: map[string]store.ReplicaID{}, extras: map[string]extra{}, fetched: map[string]fetched{},
 	}
 }
 
@@ -155,8 +158,16 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 	case o == nil:
 		return a.bundle(ctx, s)
 	case o.Other(a.node) != nil:
-		if err = a.fence(ctx, s); err == nil && o.Deleted != nil {
+		settled := true
+		if err = a.fence(ctx, s); o.Deleted == nil {
+			var failed error
+			settled, failed = a.countExtra(ctx, s, o)
+			err = errors.Join(err, failed)
+		} else if err == nil {
 			err = a.erase(ctx, s)
+		}
+		if err == nil && !settled {
+			return whenLater
 		}
 	case o.Node == a.node && !a.h.underWay(o.Moving) && (o.Moving != nil || nodeIn(s.Info) != ""):
 		err = a.conclude(ctx, s)
@@ -261,6 +272,75 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	}
 	a.h.log.Warn("a node had a session that another one owns: it has let go of it", "session", s.Session, "node", a.node, "owner", o.Node, "term", o.Term, "events", here.EventCount)
 	return nil
+}
+
+// extra is how many events of a replica are no part of the session, as far as they were counted.
+type extra struct {
+	of, owner  store.ReplicaID
+	from, upTo uint64 // those behind the one are counted, and not those behind the other
+	n          uint64
+}
+
+// countExtra notes how many events the node has of a session that another one owns and that are no part of it: what a move
+// brought there that failed is. It is false when the hub does not have all of the owner's yet.
+func (a *attendant) countExtra(ctx context.Context, s *store.Session, o *store.Owner) (settled bool, err error) {
+	settled = true
+	owner := a.h.newest(o.Node, o.Line)
+	c := extra{of: s.ReplicaID, from: o.Other(a.node).LastSeq}
+	if owner != nil {
+		c.owner, settled = owner.ReplicaID, owner.Through >= replica.Told(&owner.Info)
+	}
+	if had := a.extras[s.Session]; had.of == c.of && had.owner == c.owner && had.from == c.from {
+		c = had
+	} else if c.upTo = c.from; s.Through <= c.from && s.Extra == 0 {
+		return true, nil
+	}
+	if s.Through > c.upTo {
+		n, err := a.h.countBeside(ctx, c.of, c.owner, c.upTo, s.Through)
+		if err != nil {
+			return false, err
+		}
+		c.n, c.upTo = c.n+n, s.Through
+	}
+	if delete(a.extras, s.Session); settled { // else it is counted anew
+		a.extras[s.Session] = c
+	}
+	if c.n == s.Extra {
+		return settled, nil
+	}
+	return settled, a.h.o.Store.UpdateSession(ctx, s.ReplicaID, func(had *store.Session) *store.Session {
+		if had == nil || store.LineOf(had.Info) != o.Line {
+			return nil
+		}
+		next := *had
+		next.Extra = c.n
+		return &next
+	})
+}
+
+// countBeside returns how many events of a replica behind one and up to another are not in the replica of the session's owner.
+func (h *Hub) countBeside(ctx context.Context, of, owner store.ReplicaID, after, upTo uint64) (n uint64, err error) {
+	next, stop := iter.Pull2(replica.Lines(ctx, h.o.Store, owner, after))
+	defer stop()
+	var theirs replica.Line
+	more := true
+	for own, err := range replica.Lines(ctx, h.o.Store, of, after) {
+		if err != nil {
+			return n, err
+		}
+		if own.Seq > upTo {
+			break
+		}
+		for more && theirs.Seq < own.Seq {
+			if theirs, err, more = next(); err != nil {
+				return n, err
+			}
+		}
+		if !more || theirs.Seq != own.Seq || !replica.Alike(theirs.Text, own.Text) {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // erase has a node delete what it has of a session that was deleted where it went.

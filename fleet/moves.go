@@ -81,8 +81,8 @@ type move struct {
 	to     string
 	here   runtime.SessionInfo
 	o      MoveRequest
-	id     string // of the note
-	link   *link  // of the node here when the move began; nil for one at another hub
+	id     string              // of the note
+	link   *link               // of the node here when the move began; nil for one at another hub
 	there  runtime.SessionInfo // what the other node had of it when the move began
 	// clean says that the other node has nothing of the session.
 	clean  bool

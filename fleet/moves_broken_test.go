@@ -18,8 +18,10 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // The node of a session is cut off and goes on by itself, while the session goes on at another one.
@@ -146,6 +148,72 @@ func TestMove_BackToWhereItWasCutOff(t *testing.T) {
 				t.Errorf("what the node did alone is %s, and misses %d", got.State, got.Replica.Missing)
 			}
 		})
+	}
+}
+
+// What a node did alone is counted by events, also where a kill had it leave out numbers.
+func TestMove_ExtraIsOfEvents(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h, dir, killed := startCopier(t), t.TempDir(), t.TempDir()
+	token := h.joinToken()
+	n := h.join("one", token, nil, newBoxIn(t, dir, session.Async, nil, nil))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	c.stop()
+	copyLive(t, dir, killed)
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	h.move(s, fleet.MoveRequest{Node: "two"})
+	box := newBoxIn(t, killed, session.Async, nil, nil)
+	h.aloneAt(box, s, "echo alone")
+	h.join("one", token, nil, box)
+	h.await("what the node did alone is known", func() bool { return strings.Contains(strings.Join(h.lines(s+"?node=one", 100), "\n"), "echo alone") })
+	var before fleet.MovedFrom
+	events, last := uint64(0), uint64(0)
+	h.await("all of it is counted", func() bool {
+		before, events = h.session(s).Moves.Before[0], 0
+		for _, line := range h.lines(s+"?node=one", 100) {
+			if last = replica.SeqOf([]byte(line)); last > before.LastSeq {
+				events++
+			}
+		}
+		return before.Extra == events
+	})
+	if events == 0 || last <= before.LastSeq+events {
+		t.Errorf("there are %d events behind %d, the last is %d: no number was left out, so nothing was tried", events, before.LastSeq, last)
+	}
+}
+
+// What a move that failed has brought to a node that had the session before is nothing that the node did.
+func TestMove_ExtraIsNotWhatCame(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h, source := startMeddled(t)
+	c := h.hello(adminToken)
+	s := c.session("two")
+	c.says(s, "first")
+	h.bundled(s, "two")
+	h.move(s, fleet.MoveRequest{Node: "one"})
+	c.says(s, "second")
+	h.bundled(s, "one")
+	direct := dial(t, h.url+"/nodes/one", adminToken)
+	direct.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("movedTo") {
+			direct.must("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{"ticket":"X-1"}}`, s))
+		}
+		return false
+	})
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "it went on while it was moved") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	h.await("what came to the other node is copied", func() bool { return strings.Contains(strings.Join(h.lines(s+"?node=two", 100), "\n"), "echo second") })
+	h.await("it is left there", func() bool { return strings.Contains(string(h.session(s+"?node=two").Metadata), "node://one") })
+	if got := h.session(s).Moves.Before; len(got) != 1 || got[0].Node != "two" || got[0].Extra != 0 {
+		t.Errorf("the nodes before: %+v", got)
 	}
 }
 

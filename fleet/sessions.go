@@ -73,9 +73,8 @@ type MovedFrom struct {
 	Until   time.Time `json:"until"`
 	LastSeq uint64    `json:"lastSeq"` // the last event that went along
 	Missing uint64    `json:"missing"` // events that it had told of and that did not go along, at most
-	// Extra is how many events behind the last that went along were copied from it: what it did
-	// when the session was somewhere else. They are no part of the session, and are kept with what
-	// that node has of it.
+	// Extra is how many events were copied from it that are no part of the session: what it did
+	// when the session was somewhere else. They are kept with what that node has of it.
 	Extra uint64 `json:"extra"`
 }
 
@@ -188,16 +187,15 @@ func (h *Hub) movesOf(s *store.Session) *Moves {
 	if h.underWay(o.Moving) && o.Moving.To != o.Node {
 		out.To = o.Moving.To
 	}
-	copied := map[string]uint64{}
-	for _, other := range h.o.Store.SessionsNamed(s.Session) {
-		if store.LineOf(other.Info) == line {
-			copied[other.Node] = max(copied[other.Node], other.Through)
-		}
-	}
 	for _, b := range o.Others {
-		if b.Term > 0 {
-			out.Before = append(out.Before, MovedFrom{Node: b.Node, Term: b.Term, Until: b.Until, LastSeq: b.LastSeq, Missing: b.Missing, Extra: copied[b.Node] - min(copied[b.Node], b.LastSeq)})
+		if b.Term == 0 {
+			continue
 		}
+		before := MovedFrom{Node: b.Node, Term: b.Term, Until: b.Until, LastSeq: b.LastSeq, Missing: b.Missing}
+		if copied := h.newest(b.Node, line); copied != nil && copied.Through > b.LastSeq {
+			before.Extra = copied.Extra
+		}
+		out.Before = append(out.Before, before)
 	}
 	return out
 }

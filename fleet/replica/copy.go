@@ -135,6 +135,7 @@ func (f *Follower) update(ctx context.Context, rec *store.Session, info runtime.
 	return f.o.Store.UpdateSession(ctx, rec.ReplicaID, func(had *store.Session) *store.Session {
 		next := *rec
 		if had != nil { // which others write
+			next.Extra = had.Extra
 			next.Bundled, next.BundledEdits, next.BundleTrouble = had.Bundled, had.BundledEdits, had.BundleTrouble
 			next.Bytes = max(next.Bytes, had.Bytes) // of the same replica, which only grows
 		}
@@ -347,7 +348,7 @@ func (f *Follower) joins(ctx context.Context, e *followed, id store.ReplicaID, o
 		}
 		for line := range bytes.Lines(b.Lines) {
 			if line = bytes.TrimSuffix(line, []byte{'\n'}); SeqOf(line) == own.seq {
-				if !alike(line, own.line) {
+				if !Alike(line, own.line) {
 					return errOther
 				}
 				e.end = check // as this gateway says it
@@ -364,9 +365,9 @@ var seed = maphash.MakeSeed()
 // checkOf tells a line from others, to this process. It is not 0, which is for one that is not known.
 func checkOf(line []byte) uint64 { return maphash.Bytes(seed, line) | 1 }
 
-// alike reports whether two lines tell the same event. A newer gateway may say more of it, and
+// Alike reports whether two lines of the same number tell the same event. A newer gateway may say more of it, and
 // say in its own words what neither agent nor client has sent.
-func alike(a, b []byte) bool {
+func Alike(a, b []byte) bool {
 	one, err := EventOf(a)
 	if err != nil {
 		return false
