@@ -522,11 +522,16 @@ func (h *Hub) lookUp(t store.Token, id, node string, epoch uint64) (*store.Sessi
 }
 
 // rank orders sessions of one id: the one that a record says is its owner's, those that nodes have,
-// what the hub has of one that is gone, what others have of one that went elsewhere.
+// what the hub has of one that is gone, what others have of one that went elsewhere, also if they alone say so as the store was put
+// back.
 func (h *Hub) rank(s *store.Session, state runtime.State) int {
-	o := h.o.Store.Owner(store.LineOf(s.Info))
+	line := store.LineOf(s.Info)
+	o := h.o.Store.Owner(line)
+	went := h.newest(nodeIn(s.Info), line)
 	switch {
 	case state == SessionMoved:
+		return 0
+	case went != nil && nodeIn(went.Info) != s.Node && (o == nil || !h.underWay(o.Moving)):
 		return 0
 	case state == SessionGone:
 		return 1

@@ -86,6 +86,9 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 		if err != nil {
 			set.Unreserve(rec.ID)
 		}
+		if err != nil && old != nil {
+			set.forgetMissing(rec.ID)
+		}
 	}()
 	leftOut = rec.arrive(in)
 	if in.Raw != nil && set.store.dir == "" {
