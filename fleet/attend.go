@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"log/slog"
 	"maps"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/control/client"
-	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime"
@@ -337,75 +335,6 @@ func (a *attendant) mayBeBack(ctx context.Context, s *store.Session, o *store.Ow
 		return nil
 	}
 	return err
-}
-
-// extra is how many events of a replica are no part of the session, as far as they were counted.
-type extra struct {
-	of, owner  store.ReplicaID
-	from, upTo uint64 // those behind the one are counted, and not those behind the other
-	n          uint64
-}
-
-// countExtra notes how many events the node has of a session that another one owns and that are no part of it: what a move
-// brought there that failed is. It is false when the hub does not have all of the owner's yet.
-func (a *attendant) countExtra(ctx context.Context, s *store.Session, o *store.Owner) (settled bool, err error) {
-	settled = true
-	owner := a.h.newest(o.Node, o.Line)
-	c := extra{of: s.ReplicaID, from: o.Other(a.node).LastSeq}
-	if owner != nil {
-		c.owner, settled = owner.ReplicaID, owner.Through >= replica.Told(&owner.Info)
-	}
-	if had := a.extras[s.Session]; had.of == c.of && had.owner == c.owner && had.from == c.from {
-		c = had
-	} else if c.upTo = c.from; s.Through <= c.from && s.Extra == 0 {
-		return true, nil
-	}
-	if s.Through > c.upTo {
-		n, err := a.h.countBeside(ctx, c.of, c.owner, c.upTo, s.Through)
-		if err != nil {
-			return false, err
-		}
-		c.n, c.upTo = c.n+n, s.Through
-	}
-	if delete(a.extras, s.Session); settled { // else it is counted anew
-		a.extras[s.Session] = c
-	}
-	if c.n == s.Extra {
-		return settled, nil
-	}
-	return settled, a.h.o.Store.UpdateSession(ctx, s.ReplicaID, func(had *store.Session) *store.Session {
-		if had == nil || store.LineOf(had.Info) != o.Line {
-			return nil
-		}
-		next := *had
-		next.Extra = c.n
-		return &next
-	})
-}
-
-// countBeside returns how many events of a replica behind one and up to another are not in the replica of the session's owner.
-func (h *Hub) countBeside(ctx context.Context, of, owner store.ReplicaID, after, upTo uint64) (n uint64, err error) {
-	next, stop := iter.Pull2(replica.Lines(ctx, h.o.Store, owner, after))
-	defer stop()
-	var theirs replica.Line
-	more := true
-	for own, err := range replica.Lines(ctx, h.o.Store, of, after) {
-		if err != nil {
-			return n, err
-		}
-		if own.Seq > upTo {
-			break
-		}
-		for more && theirs.Seq < own.Seq {
-			if theirs, err, more = next(); err != nil {
-				return n, err
-			}
-		}
-		if !more || theirs.Seq != own.Seq || !replica.Alike(theirs.Text, own.Text) {
-			n++
-		}
-	}
-	return n, nil
 }
 
 // erase has a node delete what it has of a session that was deleted where it went.

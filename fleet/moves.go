@@ -347,37 +347,6 @@ func (m *move) claim(ctx context.Context) error {
 	return err
 }
 
-// keep returns when the hub has copied what the other node did of the session on its own, which that loses when the
-// session takes its place there.
-func (m *move) keep(ctx context.Context) error {
-	if nodeIn(m.there) == "" { // it has nothing, or what a move brought that failed
-		return nil
-	}
-	if had := m.h.o.Store.Owner(m.line).Other(m.to); had != nil && m.there.EventCount <= had.LastSeq {
-		return nil
-	}
-	kept := false
-	err := m.h.until(ctx, settleFor, func() bool {
-		s := m.h.newest(m.to, m.line)
-		kept = s != nil && s.Gone == nil && s.Through >= m.there.EventCount
-		return kept
-	})
-	if err == nil && !kept {
-		err = problem.New(problem.Unavailable, "%s did something of the session on its own, and the hub has not copied that yet: try again", m.to)
-	}
-	return err
-}
-
-// newest returns what the hub has of a session from a node, nil for nothing.
-func (h *Hub) newest(node string, line store.Line) (found *store.Session) {
-	for _, s := range h.o.Store.SessionsNamed(line.Session) {
-		if s.Node == node && store.LineOf(s.Info) == line && (found == nil || s.Epoch > found.Epoch) {
-			found = s
-		}
-	}
-	return found
-}
-
 // live moves a session whose node is connected.
 func (m *move) live(ctx context.Context) (Moved, error) {
 	from, to := m.h.gateway(m.from, m.caller.ID), m.h.gateway(m.to, m.caller.ID)

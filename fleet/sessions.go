@@ -521,6 +521,16 @@ func (h *Hub) lookUp(t store.Token, id, node string, epoch uint64) (*store.Sessi
 	return found, state, nil
 }
 
+// newest returns what the hub has of a session from a node, nil for nothing.
+func (h *Hub) newest(node string, line store.Line) (found *store.Session) {
+	for _, s := range h.o.Store.SessionsNamed(line.Session) {
+		if s.Node == node && store.LineOf(s.Info) == line && (found == nil || s.Epoch > found.Epoch) {
+			found = s
+		}
+	}
+	return found
+}
+
 // rank orders sessions of one id: the one that a record says is its owner's, those that nodes have,
 // what the hub has of one that is gone, what others have of one that went elsewhere, also if they alone say so as the store was put
 // back.
