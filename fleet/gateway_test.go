@@ -118,6 +118,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, problem.New(problem.EventsExpired, "old").With("oldestSeq", s.oldest))
 		return
 	}
+	if after > int(s.info.EventCount) {
+		problem.Write(w, problem.New(problem.InvalidRequest, "the session has no event %d", after).With("parameter", "after"))
+		return
+	}
 	lines := slices.DeleteFunc(slices.Clone(s.lines), func(line string) bool { return replica.SeqOf([]byte(line)) <= uint64(after) })
 	n := min(limit, len(lines))
 	fmt.Fprintf(w, `{"events":[%s],"hasMore":%v}`, strings.Join(lines[:n], ","), n < len(lines))

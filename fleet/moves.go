@@ -81,8 +81,9 @@ type move struct {
 	to     string
 	here   runtime.SessionInfo
 	o      MoveRequest
-	id     string // of the note
-	link   *link  // of the node here when the move began; nil for one at another hub
+	id     string              // of the note
+	link   *link               // of the node here when the move began; nil for one at another hub
+	there  runtime.SessionInfo // what the other node had of it when the move began
 	// clean says that the other node has nothing of the session.
 	clean  bool
 	silent bool // the move has failed because the other node did not answer
@@ -315,6 +316,7 @@ func (m *move) claim(ctx context.Context) error {
 		m.silent = true
 		return during(err, "session %s stays at %s, as %s does not say whether it has one of its own", m.line.Session, m.from, m.to)
 	}
+	m.there = there
 	own := err == nil && (there.State != runtime.StateClosed || rawjson.MemberString(there.Metadata, movedTo) == "")
 	now := time.Now().UTC()
 	_, err = m.h.o.Store.UpdateOwner(ctx, m.line, func(had *store.Owner) (*store.Owner, error) {
@@ -333,6 +335,8 @@ func (m *move) claim(ctx context.Context) error {
 				return nil, problem.New(problem.SessionAlreadyExists, "session %s stays at %s: %s has one of its own with this id; delete one of them, or move it to another node", m.line.Session, m.from, m.to).With("sessionId", m.line.Session)
 			}
 			next = *next.With(store.Other{Node: m.to, Until: now})
+		} else if own && there.State != runtime.StateClosed && there.State != runtime.StateEnded {
+			return nil, problem.New(problem.Conflict, "session %s stays at %s: %s has not let go yet of what it had of it before; try again in a moment, or when it has done there what it works on", m.line.Session, m.from, m.to)
 		} else if had := *next.Other(m.to); had.Empty { // it may have something again
 			had.Empty = false
 			next = *next.With(had)
@@ -364,7 +368,10 @@ func (m *move) live(ctx context.Context) (Moved, error) {
 	}
 	got := runtime.Imported{Session: here, LeftOut: []string{}}
 	if nodeIn(here) != m.to {
-		if got, err = m.bring(ctx, from, to); err != nil {
+		if err = m.keep(ctx); err == nil {
+			got, err = m.bring(ctx, from, to)
+		}
+		if err != nil {
 			if here.State != runtime.StateClosed {
 				m.awaitOpen(ctx, from)
 			}

@@ -19,8 +19,10 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/replica"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime"
+	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
 // The node of a session is cut off and goes on by itself, while the session goes on at another one.
@@ -97,6 +99,135 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 	if got := again.heard(s); !slices.Equal(got, []string{"first", "second", "third"}) {
 		t.Errorf("loaded: %q", got)
 	}
+}
+
+// A session goes back to a node that was cut off, and that has done more alone than was said in the session since. What
+// it did alone is kept as a copy of its own, and nothing of it is in the session. So does one whose node has said less.
+func TestMove_BackToWhereItWasCutOff(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	for name, alone := range map[string]string{"more": "flood 12000 10", "less": "echo alone"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startCopier(t)
+			box := newBox(t)
+			n := h.join("one", h.joinToken(), nil, box)
+			h.box("two", nil)
+			c := h.hello(adminToken)
+			s := c.session("one")
+			c.says(s, "first")
+			h.bundled(s, "one")
+			n.leave()
+			<-n.done
+			h.awaitState("one", fleet.StateOffline)
+			h.move(s, fleet.MoveRequest{Node: "two"})
+			c.says(s, "second")
+			h.bundled(s, "two")
+			c.stop()
+			h.aloneAt(box, s, alone)
+			h.join("one", h.joinToken(), nil, box)
+			h.await("it has let go", func() bool {
+				_, direct := h.ask(http.MethodGet, "/nodes/one/v2/sessions/"+s, adminToken, nil)
+				return strings.Contains(string(direct), `"state":"closed"`) && strings.Contains(string(direct), "node://two")
+			})
+			if got := h.move(s, fleet.MoveRequest{Node: "one"}); got.Node != "one" || got.Term != 3 {
+				t.Errorf("%+v", got)
+			}
+			c = h.hello(adminToken)
+			c.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+			c.says(s, "third")
+			if got := c.heard(s); !slices.Equal(got, []string{"first", "second", "third"}) {
+				t.Errorf("the client heard %q", got)
+			}
+			h.await("all of it is copied", func() bool {
+				return h.session(s).Epoch == 2 && h.session(s).Replica.Missing == 0 && strings.Contains(strings.Join(h.lines(s, 100), "\n"), "third")
+			})
+			text, before := strings.Join(h.lines(s, 100), "\n"), strings.Join(h.lines(s+"?node=one&epoch=1", 100), "\n")
+			if strings.Contains(text, alone) || !strings.Contains(text, "second") || !strings.Contains(before, alone) || strings.Contains(before, "second") {
+				t.Errorf("the session:\n%s\nwhat the node did alone:\n%s", text, before)
+			}
+			if got := h.session(s + "?epoch=1&node=one"); got.State != fleet.SessionGone || got.Replica.Missing != 0 {
+				t.Errorf("what the node did alone is %s, and misses %d", got.State, got.Replica.Missing)
+			}
+		})
+	}
+}
+
+// What a node did alone is counted by events, also where a kill had it leave out numbers.
+func TestMove_ExtraIsOfEvents(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h, dir, killed := startCopier(t), t.TempDir(), t.TempDir()
+	token := h.joinToken()
+	n := h.join("one", token, nil, newBoxIn(t, dir, session.Async, nil, nil))
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	c.stop()
+	copyLive(t, dir, killed)
+	n.leave()
+	<-n.done
+	h.awaitState("one", fleet.StateOffline)
+	h.move(s, fleet.MoveRequest{Node: "two"})
+	box := newBoxIn(t, killed, session.Async, nil, nil)
+	h.aloneAt(box, s, "echo alone")
+	h.join("one", token, nil, box)
+	h.await("what the node did alone is known", func() bool { return strings.Contains(strings.Join(h.lines(s+"?node=one", 100), "\n"), "echo alone") })
+	var before fleet.MovedFrom
+	events, last := uint64(0), uint64(0)
+	h.await("all of it is counted", func() bool {
+		before, events = h.session(s).Moves.Before[0], 0
+		for _, line := range h.lines(s+"?node=one", 100) {
+			if last = replica.SeqOf([]byte(line)); last > before.LastSeq {
+				events++
+			}
+		}
+		return before.Extra == events
+	})
+	if events == 0 || last <= before.LastSeq+events {
+		t.Errorf("there are %d events behind %d, the last is %d: no number was left out, so nothing was tried", events, before.LastSeq, last)
+	}
+}
+
+// What a move that failed has brought to a node that had the session before is nothing that the node did.
+func TestMove_ExtraIsNotWhatCame(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	h, source := startMeddled(t)
+	c := h.hello(adminToken)
+	s := c.session("two")
+	c.says(s, "first")
+	h.bundled(s, "two")
+	h.move(s, fleet.MoveRequest{Node: "one"})
+	c.says(s, "second")
+	h.bundled(s, "one")
+	direct := dial(t, h.url+"/nodes/one", adminToken)
+	direct.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	source.meddle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("movedTo") {
+			direct.must("_sandboxagent/session/set_metadata", fmt.Sprintf(`{"sessionId":%q,"metadata":{"ticket":"X-1"}}`, s))
+		}
+		return false
+	})
+	if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "conflict" || !strings.Contains(detail, "it went on while it was moved") {
+		t.Errorf("%s: %s", kind, detail)
+	}
+	h.await("what came to the other node is copied", func() bool { return strings.Contains(strings.Join(h.lines(s+"?node=two", 100), "\n"), "echo second") })
+	h.await("it is left there", func() bool { return strings.Contains(string(h.session(s+"?node=two").Metadata), "node://one") })
+	if got := h.session(s).Moves.Before; len(got) != 1 || got[0].Node != "two" || got[0].Extra != 0 {
+		t.Errorf("the nodes before: %+v", got)
+	}
+}
+
+// aloneAt has somebody say something in a session at a gateway itself.
+func (h *hub) aloneAt(box http.Handler, s, text string) {
+	h.t.Helper()
+	alone := httptest.NewServer(box)
+	defer alone.Close()
+	local := dial(h.t, alone.URL, "")
+	local.must("initialize", `{"protocolVersion":1,"clientCapabilities":{}}`)
+	local.must("session/load", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[]}`)
+	local.must("session/prompt", prompt(s, text))
+	local.stop()
 }
 
 // meddler stands before a gateway.

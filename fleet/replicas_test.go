@@ -328,14 +328,14 @@ func TestReplicas_HubEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-// A node whose disk was restored goes on from an earlier event. What it says then is not put behind what it had said
-// under the same numbers, however fast it comes to where it was.
+// A node whose disk was restored has less than the hub, which shows that at once. What it says then is not put behind what
+// it had said before, however fast it comes to where it was, and also where a kill has it leave out the numbers in between.
 func TestReplicas_GoesOnFromEarlier(t *testing.T) {
 	t.Parallel() // it waits more than it computes
 	h := startCopier(t)
 	g := newGateway()
 	before := some(5, nil)
-	goesOn := map[string]int{"less": 4, "same": 5, "more": 8}
+	goesOn := map[string][]int{"nothing": nil, "less": {4}, "same": {4, 5}, "more": {4, 5, 6, 7, 8}, "behind": {9, 10}, "next": {6}}
 	for id := range goesOn {
 		g.put(id, begun, before...)
 	}
@@ -350,21 +350,43 @@ func TestReplicas_GoesOnFromEarlier(t *testing.T) {
 		g.put(id, begun, before[:3]...)
 	}
 	h.join("box", h.joinToken(), nil, g)
-	for id, count := range goesOn {
-		h.await("the hub has heard what the node has of "+id, func() bool { return h.session(id).UpdatedAt.Equal(begun.Add(3 * time.Second)) })
-		after := slices.Clone(before[:3])
-		for seq := 4; seq <= count; seq++ {
-			after = append(after, said(seq, "another"))
+	for id, seqs := range goesOn {
+		h.copied(id, 3)
+		if diff := cmp.Diff(before[:3], h.lines(id, 100)); diff != "" {
+			t.Errorf("%s when the node is back, -want +got:\n%s", id, diff)
 		}
-		g.put(id, begun, after...)
-		h.await(id+" is copied", func() bool { return h.session(id).UpdatedAt.Equal(begun.Add(time.Duration(count) * time.Second)) })
-		h.copied(id, count)
+		after := slices.Clone(before[:3])
+		for _, seq := range seqs {
+			after = append(after, said(seq, "another"))
+			g.tell(id, begun, seq, after...)
+			h.copied(id, seq)
+		}
 		if diff := cmp.Diff(after, h.lines(id, 100)); diff != "" {
 			t.Errorf("%s, -want +got:\n%s", id, diff)
 		}
 		if diff := cmp.Diff(before, h.lines(id+"?epoch=1", 100)); diff != "" {
 			t.Errorf("%s as it was, -want +got:\n%s", id, diff)
 		}
+	}
+}
+
+// A move has another state of a session take the place of one while the node is connected, with an end of its own. What
+// comes is not put behind that end.
+func TestReplicas_AnotherTakesItsPlace(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	before := some(5, nil)
+	g.put("s", begun, before...)
+	h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 5)
+	after := append(slices.Clone(before[:3]), said(20, "it has moved"), said(21, "another"))
+	g.tell("s", begun, 21, after...)
+	h.copied("s", 21)
+	if diff := cmp.Diff(after, h.lines("s", 100)); diff != "" {
+		t.Errorf("now, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(before, h.lines("s?epoch=1", 100)); diff != "" {
+		t.Errorf("as it was, -want +got:\n%s", diff)
 	}
 }
 
@@ -405,7 +427,7 @@ func TestReplicas_OtherHistories(t *testing.T) {
 	// This one was opened by a newer gateway, which says more of each event.
 	g.put("upgraded", begun, append(newer, said(6, "sixth"))...)
 	// The machine of this one lost its power: the end of the log is not there, and its numbers
-	// are not used again.
+	// are not used again. To the hub that is as if an earlier state of the disk was put back.
 	g.tell("unplugged", begun, 10, append(slices.Clone(before[:3]), said(9, "ninth"), said(10, "tenth"))...)
 	g.put("restored", begun, after...)
 	g.put("again", begun.Add(time.Minute), after...)
@@ -414,8 +436,11 @@ func TestReplicas_OtherHistories(t *testing.T) {
 	h.copied("again", 6)
 	h.copied("upgraded", 6)
 	h.copied("unplugged", 10)
-	if diff := cmp.Diff(append(slices.Clone(before), said(9, "ninth"), said(10, "tenth")), h.lines("unplugged", 10)); diff != "" {
+	if diff := cmp.Diff(append(slices.Clone(before[:3]), said(9, "ninth"), said(10, "tenth")), h.lines("unplugged", 10)); diff != "" {
 		t.Errorf("the unplugged one, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(before, h.lines("unplugged?epoch=1", 10)); diff != "" {
+		t.Errorf("the unplugged one as it was, -want +got:\n%s", diff)
 	}
 	if got := h.lines("upgraded", 10); h.session("upgraded").Epoch != 1 || len(got) != 6 || got[4] != before[4] {
 		t.Errorf("the upgraded one has %d events and epoch %d", len(got), h.session("upgraded").Epoch)

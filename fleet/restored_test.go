@@ -2,14 +2,19 @@ package fleet_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/acp/rawjson"
+	nodeapi "sandboxagent.dev/sandbox-agent/control/client"
 	"sandboxagent.dev/sandbox-agent/fleet"
+	"sandboxagent.dev/sandbox-agent/fleet/store"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
 
@@ -52,5 +57,126 @@ func TestSync_DiskIsRestored(t *testing.T) {
 	text := strings.Join(h.lines(s, 100), "\n")
 	if !strings.Contains(text, "first") || strings.Contains(text, "second") || !strings.Contains(text, "third") || !strings.Contains(text, "fourth") {
 		t.Errorf("what is said now:\n%s", text)
+	}
+}
+
+// The store is put back as it was before some moves, or is emptied. Who has a session is found out from what the nodes say: each is
+// where it went last, open, and what it left behind is not taken for another one.
+func TestMove_StoreIsPutBack(t *testing.T) {
+	t.Parallel() // it waits more than it computes
+	for name, emptied := range map[string]bool{"an older one": false, "an empty one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
+			boxes := map[string]http.Handler{"one": newBox(t), "two": newBox(t), "three": newBox(t)}
+			with := func(dir string, do func(h *hub)) {
+				h := startCopierOn(t, "hub", store.Options{Dir: dir})
+				var nodes []*node
+				for _, name := range []string{"two", "three", "one"} {
+					nodes = append(nodes, h.join(name, h.joinToken(), nil, boxes[name]))
+				}
+				do(h)
+				for _, n := range nodes {
+					n.leave()
+					<-n.done
+				}
+				h.stop()
+			}
+			goes := func(h *hub, s string, to ...string) {
+				for _, node := range to {
+					h.move(s, fleet.MoveRequest{Node: node})
+					c := h.hello(adminToken)
+					c.must("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+					c.says(s, "at "+node)
+					c.stop()
+				}
+			}
+			paths := map[string][2][]string{ // before the backup, and after it
+				"away":             {nil, {"two"}},
+				"away and back":    {nil, {"two", "one"}},
+				"on":               {{"two"}, {"three"}},
+				"away twice":       {nil, {"two", "three"}},
+				"back":             {{"two"}, {"one"}},
+				"back and on":      {{"two"}, {"one", "three"}},
+				"to and fro again": {{"two", "one"}, {"two", "one", "two"}},
+			}
+			sessions := map[string]string{}
+			with(now, func(h *hub) {
+				c := h.hello(adminToken)
+				for name := range paths {
+					sessions[name] = c.session("one")
+					c.says(sessions[name], "first")
+				}
+				c.stop()
+				for name, path := range paths {
+					goes(h, sessions[name], path[0]...)
+				}
+			})
+			if err := os.CopyFS(backup, os.DirFS(now)); err != nil {
+				t.Fatal(err)
+			}
+			with(now, func(h *hub) {
+				for name, path := range paths {
+					goes(h, sessions[name], path[1]...)
+				}
+			})
+			if emptied {
+				backup = t.TempDir()
+			}
+			with(backup, func(h *hub) {
+				for name, path := range paths {
+					s, last := sessions[name], path[1][len(path[1])-1]
+					h.await(name+" is found where it went last", func() bool {
+						status, body := h.ask(http.MethodGet, "/v2/sessions/"+s, adminToken, nil)
+						return status == http.StatusOK && rawjson.MemberString(body, "node") == last && slices.Equal(h.listed(s), []string{last})
+					})
+					c := h.hello(adminToken)
+					c.must("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+					c.says(s, "here")
+					want := []string{"first"}
+					for _, node := range slices.Concat(path[0], path[1]) {
+						want = append(want, "at "+node)
+					}
+					if diff := cmp.Diff(append(want, "here"), c.heard(s)); diff != "" {
+						t.Errorf("%s, -want +got:\n%s", name, diff)
+					}
+					c.stop()
+					if _, direct := h.ask(http.MethodGet, "/nodes/"+last+"/v2/sessions/"+s, adminToken, nil); strings.Contains(string(direct), "movedTo") {
+						t.Errorf("%s: %s has let go of it: %s", name, last, direct)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Two nodes say of a session that it went to the other, as where the store was put back while one of them was away. It is where more was
+// said, and can be opened there.
+func TestMove_EachSaysTheOther(t *testing.T) {
+	h := startCopier(t)
+	h.box("one", nil)
+	h.box("two", nil)
+	c := h.hello(adminToken)
+	s := c.session("one")
+	c.says(s, "first")
+	h.bundled(s, "one")
+	h.move(s, fleet.MoveRequest{Node: "two"})
+	c.says(s, "second")
+	h.bundled(s, "two")
+	c.stop()
+	api := must(nodeapi.New(h.url+"/nodes/two", nodeapi.Options{Token: adminToken}))
+	here := must(api.Session(t.Context(), s))
+	if err := api.DepartSession(t.Context(), s, here.EventCount, nil, "node://one"); err != nil {
+		t.Fatal(err)
+	}
+	h.await("it can be opened where it was", func() bool {
+		_, direct := h.ask(http.MethodGet, "/nodes/two/v2/sessions/"+s, adminToken, nil)
+		return !strings.Contains(string(direct), "movedTo") && slices.Equal(h.listed(s), []string{"two"})
+	})
+	c = h.hello(adminToken)
+	c.must("session/load", fmt.Sprintf(`{"sessionId":%q,"cwd":"/tmp","mcpServers":[]}`, s))
+	c.says(s, "third")
+	if diff := cmp.Diff([]string{"first", "second", "third"}, c.heard(s)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

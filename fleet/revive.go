@@ -42,6 +42,9 @@ func (m *move) revive(ctx context.Context, s *store.Session, lost bool) (Moved, 
 	if err := m.claim(ctx); err != nil {
 		return Moved{}, err
 	}
+	if err := m.keep(ctx); err != nil {
+		return Moved{}, m.giveUp(ctx, err)
+	}
 	dir, remove, err := m.h.packing()
 	if err != nil {
 		return Moved{}, m.giveUp(ctx, err)

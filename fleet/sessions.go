@@ -73,9 +73,8 @@ type MovedFrom struct {
 	Until   time.Time `json:"until"`
 	LastSeq uint64    `json:"lastSeq"` // the last event that went along
 	Missing uint64    `json:"missing"` // events that it had told of and that did not go along, at most
-	// Extra is how many events behind the last that went along were copied from it: what it did
-	// when the session was somewhere else. They are no part of the session, and are kept with what
-	// that node has of it.
+	// Extra is how many events were copied from it that are no part of the session: what it did
+	// when the session was somewhere else. They are kept with what that node has of it.
 	Extra uint64 `json:"extra"`
 }
 
@@ -188,16 +187,15 @@ func (h *Hub) movesOf(s *store.Session) *Moves {
 	if h.underWay(o.Moving) && o.Moving.To != o.Node {
 		out.To = o.Moving.To
 	}
-	copied := map[string]uint64{}
-	for _, other := range h.o.Store.SessionsNamed(s.Session) {
-		if store.LineOf(other.Info) == line {
-			copied[other.Node] = max(copied[other.Node], other.Through)
-		}
-	}
 	for _, b := range o.Others {
-		if b.Term > 0 {
-			out.Before = append(out.Before, MovedFrom{Node: b.Node, Term: b.Term, Until: b.Until, LastSeq: b.LastSeq, Missing: b.Missing, Extra: copied[b.Node] - min(copied[b.Node], b.LastSeq)})
+		if b.Term == 0 {
+			continue
 		}
+		before := MovedFrom{Node: b.Node, Term: b.Term, Until: b.Until, LastSeq: b.LastSeq, Missing: b.Missing}
+		if copied := h.newest(b.Node, line); copied != nil && copied.Through > b.LastSeq {
+			before.Extra = copied.Extra
+		}
+		out.Before = append(out.Before, before)
 	}
 	return out
 }
@@ -523,12 +521,27 @@ func (h *Hub) lookUp(t store.Token, id, node string, epoch uint64) (*store.Sessi
 	return found, state, nil
 }
 
+// newest returns what the hub has of a session from a node, nil for nothing.
+func (h *Hub) newest(node string, line store.Line) (found *store.Session) {
+	for _, s := range h.o.Store.SessionsNamed(line.Session) {
+		if s.Node == node && store.LineOf(s.Info) == line && (found == nil || s.Epoch > found.Epoch) {
+			found = s
+		}
+	}
+	return found
+}
+
 // rank orders sessions of one id: the one that a record says is its owner's, those that nodes have,
-// what the hub has of one that is gone, what others have of one that went elsewhere.
+// what the hub has of one that is gone, what others have of one that went elsewhere, also if they alone say so as the store was put
+// back.
 func (h *Hub) rank(s *store.Session, state runtime.State) int {
-	o := h.o.Store.Owner(store.LineOf(s.Info))
+	line := store.LineOf(s.Info)
+	o := h.o.Store.Owner(line)
+	went := h.newest(nodeIn(s.Info), line)
 	switch {
 	case state == SessionMoved:
+		return 0
+	case went != nil && nodeIn(went.Info) != s.Node && (o == nil || !h.underWay(o.Moving)):
 		return 0
 	case state == SessionGone:
 		return 1

@@ -117,6 +117,27 @@ func TestMove_NodeIsKilled(t *testing.T) {
 	}
 }
 
+// The disk of a node is lost, and it is started anew: the session is brought back to it, and that is what is said.
+func TestMove_BroughtBack(t *testing.T) {
+	f := startHub(t)
+	node := f.startNode("one", "")
+	f.hubPrompt("", "echo first")
+	f.await("what the agent keeps is there", func() bool {
+		if len(f.sessions("")) == 0 {
+			return false
+		}
+		s := f.session(f.sessions("")[0].SessionID)
+		return s.EventCount > 0 && s.Replica.Bundle == s.EventCount && s.Replica.Missing == 0
+	})
+	id := f.sessions("")[0].SessionID
+	node.kill(syscall.SIGKILL)
+	f.startNode("one", "")
+	f.await("the session is gone", func() bool { return f.session(id).State == "gone" })
+	if out := f.command("session", "move", id, "--to", "one"); !strings.HasPrefix(out, "brought "+id+" back to one, ") {
+		t.Errorf("it said %s", out)
+	}
+}
+
 // A session goes to another node with its files, and back with what was changed there.
 func TestMove_WithItsFiles(t *testing.T) {
 	f := startHub(t)

@@ -277,7 +277,11 @@ is not moved: wait, or cancel what it does. When a move fails the session stays 
 				cmdline.WriteJSON(std.out, got)
 				return nil
 			}
-			fmt.Fprintf(std.out, "moved %s from %s to %s, %s\n", got.SessionID, got.From, got.Node, got.Cwd)
+			if got.From == got.Node { // which had lost it
+				fmt.Fprintf(std.out, "brought %s back to %s, %s\n", got.SessionID, got.Node, got.Cwd)
+			} else {
+				fmt.Fprintf(std.out, "moved %s from %s to %s, %s\n", got.SessionID, got.From, got.Node, got.Cwd)
+			}
 			if got.Missing > 0 {
 				fmt.Fprintf(std.err, "%d events are missing behind event %d: %s was not there to give them\n", got.Missing, got.LastSeq, got.From)
 			}

@@ -287,7 +287,7 @@ func hubSchemas() openapi3.Schemas {
 		}, "to")},
 		"MovedFrom": {Value: object(fields{
 			"node": text(none), "term": number(none), "until": date(), "lastSeq": number("The last event that went along."), "missing": number("Events that it had told of and that did not go along, at most."),
-			"extra": number("Events that it has behind those: what it did when the session was somewhere else."),
+			"extra": number("Events that were copied from it and are no part of the session: what it did when the session was somewhere else."),
 		})},
 		"MoveRequest": {Value: object(fields{
 			"node": text("Where the session goes on. Without it, the node with the least work that fits and has the agent."), "labels": byLabel("Of the node."), "cwd": text("Its directory there; the one that it has, if it is not given."), "workspace": described(openapi3.NewBoolSchema(), "Take the files of the directory along."),

@@ -62,7 +62,7 @@ func importOperation() operation {
 			query("workspace", "Make the workspace of the file in cwd, which must be empty or not there. Files of a workspace can tell agents what to run.", off),
 			query("merge", "Put the workspace together with files that are in cwd: what only one side has changed since the two were the same is taken from that side. When both have changed the same, the problem conflict names it in conflicts, and nothing is touched.", off),
 			query("closed", "The session arrives closed: session/load or session/resume opens it.", off),
-			query("replace", "Take the place of the session of this id that was left here closed when it went to another gateway, if it is the beginning of the one that comes.", off),
+			query("replace", "Take the place of the session of this id that was left here closed when it went to another gateway, if it is the beginning of the one that comes, or went to another node of a hub.", off),
 			query("trust", "Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like.", off),
 		},
 		body:      openapi3.NewRequestBody().WithDescription("The file.").WithRequired(true).WithContent(sessionFile()),

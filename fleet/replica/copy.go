@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -38,9 +39,10 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 			return outcome{err: err}
 		}
 	}
-	if Told(&info) != rec.Through || waits || e.known && !e.checked {
+	// A node that was started anew may have come to the same number in another way.
+	if Told(&info) != rec.Through || waits || !e.checked && !info.UpdatedAt.Equal(rec.Info.UpdatedAt) {
 		more, copied, err = f.pull(ctx, e, rec, Told(&info), held)
-		waits = held && e.checked
+		waits = held
 	}
 	if !copied {
 		f.log.Warn("a node has another history of a session than before; the one before is kept beside it", "session", info.ID, "epoch", rec.Epoch)
@@ -133,6 +135,7 @@ func (f *Follower) update(ctx context.Context, rec *store.Session, info runtime.
 	return f.o.Store.UpdateSession(ctx, rec.ReplicaID, func(had *store.Session) *store.Session {
 		next := *rec
 		if had != nil { // which others write
+			next.Extra = had.Extra
 			next.Bundled, next.BundledEdits, next.BundleTrouble = had.Bundled, had.BundledEdits, had.BundleTrouble
 			next.Bytes = max(next.Bytes, had.Bytes) // of the same replica, which only grows
 		}
@@ -194,32 +197,29 @@ func (f *Follower) depart(ctx context.Context, id string, e *followed, how depar
 
 // pull copies events until the replica has what the node had when its newest event was numbered
 // target. What a session says meanwhile comes when the node tells of it, once a second while it works:
-// to run after a stream page by page would take more than the stream itself. Copied is false when the node has another history than the replica; then nothing is.
+// to run after a stream page by page would take more than the stream itself. Copied is false when the node has another
+// history than the replica; then nothing is.
 func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, target uint64, held bool) (more, copied bool, err error) {
 	if !e.known {
 		if e.at, err = f.o.Store.End(ctx, rec.ReplicaID); err != nil {
 			return false, true, err
 		}
-		e.known = true
+		e.known, e.end = true, 0
 	}
-	// One that has less may go on in another way, and is asked again until it has come as far.
-	if e.at.Last == 0 {
-		e.checked = true
-	} else if !e.checked {
-		same := false
-		if same, e.checked, err = f.agrees(ctx, e, rec.ReplicaID, min(target, e.at.Last), held); err != nil || !same {
-			return false, err != nil, err
-		}
-	}
-	more = target > max(e.at.Last, e.read) && (e.checked || !held)
+	w := wanted{held: held, joined: e.at.Last > 0}
+	more = w.joined || target > max(e.at.Last, e.read)
 	for range pages {
-		if !more || !held && max(e.at.Last, e.read) >= target {
+		if !more || !held && !w.joined && max(e.at.Last, e.read) >= target {
 			more = false
 			break
 		}
-		if more, _, err = f.copyPage(ctx, e, rec.ReplicaID, wanted{held: held}); err != nil {
+		if more, _, err = f.copyPage(ctx, e, rec.ReplicaID, w); err != nil {
 			break
 		}
+		w.joined, e.checked = false, true
+	}
+	if errors.Is(err, errOther) {
+		return false, false, nil
 	}
 	rec.Through, rec.Bytes = max(rec.Through, e.at.Last), max(rec.Bytes, e.at.Size)
 	if err == nil && !more {
@@ -227,6 +227,10 @@ func (f *Follower) pull(ctx context.Context, e *followed, rec *store.Session, ta
 	}
 	return more, true, err
 }
+
+// errOther says that the node does not have the last event of the replica, or another one by its number: its log is not
+// the one that was copied, but an earlier state of it, what has gone on from there, or one that a move has put in its place.
+var errOther = errors.New("the node has another history of the session")
 
 // letGo returns the oldest event that a node has, if that is what an error says.
 func letGo(err error) (oldest uint64, ok bool) {
@@ -238,11 +242,23 @@ func letGo(err error) (oldest uint64, ok bool) {
 	return uint64(n), is && n >= 1
 }
 
+// endsBefore reports whether an error of a node says that its newest event is before the one behind which more was asked for.
+func endsBefore(err error) bool {
+	p, is := errors.AsType[*problem.Error](err)
+	return is && p.Kind == problem.InvalidRequest && p.Extensions["parameter"] == "after"
+}
+
 // copyPage copies the next page of events. Any says that there was something new.
 func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID, w wanted) (more, any bool, err error) {
 	more, any, err = f.copyNext(ctx, e, id, w)
-	if oldest, expired := letGo(err); expired && oldest > max(e.at.Last, e.from)+1 {
+	oldest, expired := letGo(err)
+	switch {
+	case expired && oldest > max(e.at.Last, e.from)+1:
 		e.from = oldest - 1
+		return true, true, nil
+	case w.joined && endsBefore(err):
+		return false, false, errOther
+	case expired && w.joined && oldest > e.at.Last: // nobody can say whether it was the same
 		return true, true, nil
 	}
 	return more, any, err
@@ -252,7 +268,11 @@ func (f *Follower) copyPage(ctx context.Context, e *followed, id store.ReplicaID
 func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID, w wanted) (more, any bool, err error) {
 	from, count := max(e.at.Last, e.from, e.read), 0
 	w.after, w.stored, w.limit, w.trouble = from, from, e.limit, e.trouble
-	batch := store.Batch{Gap: e.from > e.at.Last}
+	joins := w.joined // until the event was seen that both have
+	if joins {
+		w.after, w.stored = e.at.Last-1, 0
+	}
+	batch, end := store.Batch{Gap: e.from > e.at.Last}, uint64(0) // end is the check of its last line
 	write := func() error {
 		next, err := f.o.Store.Append(ctx, id, e.at, batch)
 		if full(err) {
@@ -262,11 +282,15 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 			batch.Lines = nil // written once, and said once, that it cannot be
 			return fmt.Errorf("copy events %d to %d: %w", batch.First, batch.Last, err)
 		}
-		e.at, batch, e.trouble = next, store.Batch{}, ""
+		e.at, e.end, batch, e.trouble = next, end, store.Batch{}, ""
 		return nil
 	}
 	newest := from
 	a, err := f.page(ctx, id.Session, w, func(ev event) error {
+		if joins {
+			joins = false
+			return f.joins(ctx, e, id, ev)
+		}
 		if ev.seq <= newest {
 			return badAnswer("event %d stands behind event %d", ev.seq, newest)
 		}
@@ -278,11 +302,14 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 		if batch.First == 0 {
 			batch.First = ev.seq
 		}
-		batch.Last, newest = ev.seq, ev.seq
+		batch.Last, newest, end = ev.seq, ev.seq, checkOf(ev.line)
 		batch.Lines = append(append(batch.Lines, ev.line...), '\n')
 		count++
 		return nil
 	})
+	if err == nil && joins && !a.more {
+		err = errOther // it ends before
+	}
 	// Those before one that cannot be had are copied in any case.
 	if len(batch.Lines) > 0 && !errors.Is(err, store.ErrMoved) && ctx.Err() == nil {
 		if failed := write(); failed != nil {
@@ -293,8 +320,8 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 	if err != nil {
 		return a.more, count > 0, err
 	}
-	any = count > 0 || w.held && a.upTo > from
-	if !any && a.more {
+	any = count > 0 || w.joined || w.held && a.upTo > from
+	if a.more && (joins || !any) {
 		return false, false, badAnswer("it has more events than it gives")
 	}
 	if w.held {
@@ -306,59 +333,41 @@ func (f *Follower) copyNext(ctx context.Context, e *followed, id store.ReplicaID
 	return a.more, any, nil
 }
 
-// agrees reports whether the node and the replica say the same from an event on that the node has told of, and whether the
-// node has come to the end of the replica: one whose disk was restored has less, and may go on in another way. Of
-// a session that is held the node is told that as much is stored as was compared: who is attached to it need not wait for the
-// rest.
-func (f *Follower) agrees(ctx context.Context, e *followed, id store.ReplicaID, from uint64, held bool) (same, whole bool, err error) {
-	w := wanted{after: max(from, 1) - 1, held: held, trouble: e.trouble}
-	for {
-		var own event // the newest that both may have, or the first behind those
-		newest := uint64(0)
-		w.limit = int(min(uint64(e.limit), e.at.Last-w.after))
-		a, err := f.page(ctx, id.Session, w, func(ev event) error {
-			if newest = ev.seq; own.seq == 0 || ev.seq <= e.at.Last {
-				own = event{ev.seq, bytes.Clone(ev.line)}
-			}
-			return nil
-		})
-		if _, expired := letGo(err); expired {
-			return true, true, nil // nobody can say
-		}
-		if err == nil && own.seq > 0 {
-			same, err = f.says(ctx, id, own)
-		}
-		if err != nil || own.seq > 0 && !same {
-			return false, false, err
-		}
-		reached := max(w.after, newest, a.upTo)
-		if reached >= e.at.Last || !held || reached == w.stored {
-			return true, reached >= e.at.Last, nil
-		}
-		w.after, w.stored = reached, reached
+// joins reports by an error whether the first event that a node gives is not the last one of the replica.
+func (f *Follower) joins(ctx context.Context, e *followed, id store.ReplicaID, own event) error {
+	if own.seq != e.at.Last {
+		return errOther
 	}
-}
-
-// says reports whether a replica says the same of an event as the node. What it does not have, neither in a gap nor at
-// all, the node has in the place of what it has lost.
-func (f *Follower) says(ctx context.Context, id store.ReplicaID, own event) (bool, error) {
+	check := checkOf(own.line)
+	if e.end == check {
+		return nil
+	}
 	for b, err := range f.o.Store.Batches(ctx, id, own.seq-1) {
 		if err != nil {
-			return false, err
+			return err
 		}
 		for line := range bytes.Lines(b.Lines) {
 			if line = bytes.TrimSuffix(line, []byte{'\n'}); SeqOf(line) == own.seq {
-				return alike(line, own.line), nil
+				if !Alike(line, own.line) {
+					return errOther
+				}
+				e.end = check // as this gateway says it
+				return nil
 			}
 		}
-		return b.First > own.seq, nil // in a gap
 	}
-	return true, nil // the node has lost it, and goes on with later numbers
+	return store.ErrMoved
 }
 
-// alike reports whether two lines tell the same event. A newer gateway may say more of it, and
+// seed is that of checkOf.
+var seed = maphash.MakeSeed()
+
+// checkOf tells a line from others, to this process. It is not 0, which is for one that is not known.
+func checkOf(line []byte) uint64 { return maphash.Bytes(seed, line) | 1 }
+
+// Alike reports whether two lines of the same number tell the same event. A newer gateway may say more of it, and
 // say in its own words what neither agent nor client has sent.
-func alike(a, b []byte) bool {
+func Alike(a, b []byte) bool {
 	one, err := EventOf(a)
 	if err != nil {
 		return false

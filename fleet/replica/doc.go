@@ -14,8 +14,10 @@
 // told up to where the store has the session. Nothing is said to be stored before the store has acknowledged it.
 //
 // A replica is a beginning of what the node has, in its order. What the node let go of before
-// it could be copied is marked as a gap. A node that says something else than it said before,
-// of the same numbers, gets a replica of a further epoch; the one before stays as it is.
+// it could be copied is marked as a gap. Events are put behind the replica's last one only together with a look at what the
+// node has by that number: one that does not have it, or says something else of it, as after an earlier state of its disk was
+// put back, a power cut took the end of its log, or a move has put another state of the session in its place, gets a replica
+// of a further epoch. The one before stays as it is.
 //
 // What a node sends is trusted in nothing: it is checked, bounded, and a failure of one
 // session is noted with it and tried again.

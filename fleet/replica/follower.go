@@ -88,7 +88,8 @@ type followed struct {
 	// Those of a copy; nobody else uses them meanwhile.
 	at      store.Place // where the replica ends, if known
 	known   bool
-	checked bool   // the node has come to that event, and says the same of it
+	end     uint64 // the check of its last event, 0 when it is not known
+	checked bool   // the node has said the same of its end since it has joined
 	from    uint64 // the node has let go of events up to this one
 	read    uint64 // the node has looked at its log up to there; what it gave of that is in the replica
 	limit   int    // events of a page
@@ -404,14 +405,23 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 		defer on.close()
 	}
 	var err error
+	w := wanted{held: true, line: on}
 	for any := true; any && err == nil && ctx.Err() == nil; {
 		entered := false
-		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), wanted{held: true, wait: wait, line: on, room: func() error {
+		w.room = func() error {
 			if entered = t.enter(); !entered {
 				return context.Cause(t.ctx)
 			}
 			return nil
-		}})
+		}
+		if w.wait = wait; w.joined {
+			w.wait = 0
+		}
+		_, any, err = f.copyPage(ctx, e, f.replica(id, e.last()), w)
+		w.joined = errors.Is(err, errEnded) && e.at.Last > 0 // another one may have taken the place of the session
+		if errors.Is(err, errEnded) {
+			any, err = true, nil
+		}
 		if entered {
 			t.leave()
 		}
@@ -419,7 +429,8 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 		e.through = max(e.through, e.at.Last, e.read)
 		f.mu.Unlock()
 	}
-	if err != nil && ctx.Err() != nil { // it was interrupted
+	other := errors.Is(err, errOther)
+	if other || err != nil && ctx.Err() != nil { // or it was interrupted
 		err, e.known = nil, false
 	}
 	cancel()
@@ -439,7 +450,7 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	default:
 	}
 	// The node may have told of more when nobody asked for it any more, and that was noted only.
-	return outcome{more: e.info != nil && e.gone == here && Told(e.info) > e.through, err: err}
+	return outcome{more: other || e.info != nil && e.gone == here && Told(e.info) > e.through, err: err}
 }
 
 // noteThrough writes into a record how far the replica goes, also when the node is gone: what was

@@ -93,6 +93,8 @@ type wanted struct {
 	// stored up to where it is: what comes behind is wanted, too.
 	held   bool
 	stored uint64
+	// joined asks for the last event of the replica, too: what comes must stand behind it.
+	joined bool
 	// trouble is why the store takes no more of such a session; its clients are told.
 	trouble string
 	wait    time.Duration // for the next one of such a session
@@ -130,10 +132,11 @@ type answered struct {
 // page asks for events of a session, unless there is a line on which they come, and gives each one to take.
 func (f *Follower) page(ctx context.Context, id string, w wanted, take func(event) error) (a answered, err error) {
 	if w.line != nil && w.line.conn != nil {
-		if a, err := w.line.page(w, take); !errors.Is(err, errEnded) {
-			return a, err
+		a, err := w.line.page(w, take)
+		if errors.Is(err, errEnded) {
+			w.line.close()
 		}
-		w.line.close()
+		return a, err
 	}
 	begins, header := w.line != nil && !w.line.failed, w.header()
 	if begins {

@@ -45,7 +45,9 @@ type Session struct {
 	BundleSize   uint64 `json:"bundleSize,omitempty"`   // its bytes
 	// BundleTrouble is why there is no newer bundle, "" when all is well.
 	BundleTrouble string `json:"bundleTrouble,omitempty"`
-	Trouble       string `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well
+	// Extra is how many events of the log are no part of the session, which another node owns.
+	Extra   uint64 `json:"extra,omitempty"`
+	Trouble string `json:"trouble,omitempty"` // why the log has no more of it, "" when all is well
 }
 
 // Of reports whether the session is one of the node, and not of an earlier one by its name.

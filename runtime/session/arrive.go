@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/problem"
@@ -84,6 +85,9 @@ func (set *Set) Import(in Arrival) (_ *Session, leftOut []string, err error) {
 	defer func() {
 		if err != nil {
 			set.Unreserve(rec.ID)
+		}
+		if err != nil && old != nil {
+			set.forgetMissing(rec.ID)
 		}
 	}()
 	leftOut = rec.arrive(in)
@@ -220,7 +224,9 @@ func (s *Session) leftBehindLocked() error {
 }
 
 // replaceableBy says why one that has arrived, whose log ends with last, cannot take the
-// session's place. Nil is replaced by anything.
+// session's place. Nil is replaced by anything. What was left here may have an end of its own, as when this gateway was
+// killed in a turn and the session went on elsewhere from before that: a hub that moves it back keeps a copy of that first. One that
+// has come and was not opened has nothing of its own.
 func (s *Session) replaceableBy(rec *record, last uint64) error {
 	if s == nil {
 		return nil
@@ -231,7 +237,8 @@ func (s *Session) replaceableBy(rec *record, last uint64) error {
 	if err := s.leftBehindLocked(); err != nil {
 		return err
 	}
-	if s.rec.Agent != rec.Agent || !s.rec.CreatedAt.Equal(rec.CreatedAt) || newest > last {
+	longer := newest > last && !s.rec.Arriving && !strings.HasPrefix(rawjson.MemberString(s.rec.Metadata, movedTo), nodeScheme)
+	if longer || s.rec.Agent != rec.Agent || !s.rec.CreatedAt.Equal(rec.CreatedAt) {
 		return problem.New(problem.SessionAlreadyExists, "session %s is here already, and is not the beginning of the one that comes: delete one of them", s.id).With("sessionId", s.id)
 	}
 	return nil

@@ -273,8 +273,22 @@ func (set *Set) forget(s *Session) {
 	s.mu.Unlock()
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	if set.byID[s.id] == s {
+	switch {
+	case set.byID[s.id] != s:
+	case set.reserved[s.id]: // another one takes its place, and nobody is told that it was deleted
+		set.all = nil
+		delete(set.byID, s.id)
+	default:
 		set.noteLocked(s.id, nil)
+	}
+}
+
+// forgetMissing tells that a session was deleted, if it is not there: another one was to take its place, and has not.
+func (set *Set) forgetMissing(id string) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if set.byID[id] == nil {
+		set.noteLocked(id, nil)
 	}
 }
 

@@ -5920,7 +5920,7 @@ export interface operations {
                 merge?: boolean;
                 /** @description The session arrives closed: session/load or session/resume opens it. */
                 closed?: boolean;
-                /** @description Take the place of the session of this id that was left here closed when it went to another gateway, if it is the beginning of the one that comes. */
+                /** @description Take the place of the session of this id that was left here closed when it went to another gateway, if it is the beginning of the one that comes, or went to another node of a hub. */
                 replace?: boolean;
                 /** @description Take over settings that can run programs, or allow something: MCP servers, skills, permission modes and the like. */
                 trust?: boolean;
