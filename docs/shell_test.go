@@ -174,7 +174,7 @@ func runPage(t *testing.T, p page, s stage) {
 	port, out := strconv.Itoa(freeport.Of(t)), t.TempDir()
 	names := []string{standardPort, port}
 	for name, here := range s.real {
-		names = append(names, name, strings.ReplaceAll(here, standardPort, port))
+		names = append(names, name, strings.ReplaceAll(here, ":"+standardPort, ":"+port))
 	}
 	here := strings.NewReplacer(names...)
 	slices.Reverse(names)
