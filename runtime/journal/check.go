@@ -261,7 +261,7 @@ func Repair(path, copy string, upTo uint64) (did Repaired, err error) {
 			return did, err
 		}
 		upTo = max(upTo, last)
-		out.copy = c.entries
+		out.copy, out.reserved = c.entries, c.bound
 	}
 	rep, err := Verify(path, upTo)
 	if err != nil || rep.Format == 1 || len(rep.Damage) == 0 && (len(rep.Lost) == 0 || copy == "") {

@@ -16,6 +16,7 @@ type copied struct {
 	f     *os.File
 	start int64 // of its blocks
 	end   int64
+	bound uint64 // numbers up to it may have been given
 }
 
 // openCopy opens a copy. Who does closes f.
@@ -24,10 +25,11 @@ func openCopy(path string) (*copied, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the copy: %w", err)
 	}
-	if _, err := readTail(osFile{f}); err != nil { // as of a file that is no log
+	t, err := readTail(osFile{f})
+	if err != nil { // as of a file that is no log
 		return nil, errors.Join(fmt.Errorf("read the copy: %w", err), f.Close())
 	}
-	return &copied{path, f, w.off, w.end}, nil
+	return &copied{path, f, w.off, w.end, t.bound}, nil
 }
 
 // compare returns the copy's newest entry, and an error when the file at path is of another log.

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -288,5 +289,86 @@ func TestRepair_ReadsTheCopyOnce(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 20*uint64(len(data)) {
 		t.Errorf("for a file of %d bytes it has made buffers of %d", len(data), took)
+	}
+}
+
+// A repaired log tells no less of what a power cut took than one that goes on as it is, and gives no number a second time.
+func TestRepair_HidesNothingOfAPowerCut(t *testing.T) {
+	for name, row := range map[string]struct {
+		behind int    // bytes of zeros behind entry 10
+		upTo   uint64 // the newest entry that the session's record knows of
+		copied int    // entries of the copy, 0 for none
+		first  uint64 // of what is told
+	}{
+		"the file ends early":                  {upTo: 15, first: 11},
+		"zeros at the end":                     {behind: 300, upTo: 15, first: 11},
+		"as many as a header has":              {behind: headerSize, upTo: 10, first: 11},
+		"fewer":                                {behind: 40, upTo: 10, first: 11},
+		"a copy that goes on":                  {upTo: 12, copied: 15, first: 16},
+		"a copy that goes on, behind the zero": {behind: 300, upTo: 12, copied: 15, first: 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := func(repair bool) (first, last, next uint64) {
+				path, data, ends := twenty(t)
+				copied := ""
+				if row.copied > 0 {
+					copied = filepath.Join(t.TempDir(), "copy")
+					put(t, copied, data[:ends[row.copied-1]])
+				}
+				put(t, path, append(data[:ends[9]:ends[9]], make([]byte, row.behind)...))
+				if repair {
+					if _, err := Repair(path, copied, row.upTo); err != nil {
+						t.Fatal(err)
+					}
+				}
+				l := openTrimmed(t, path, Options{Reached: row.upTo, Bound: 1025, disk: bootDisk{boot: 77}})
+				defer l.Close()
+				next, err := l.AppendFlush(Update, Everyone, []byte(`{"n":"later"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range readAllKinds(t, l) {
+					if e.Kind == Damage {
+						var d struct{ Damaged struct{ First, Last uint64 } }
+						if err := json.Unmarshal(e.Frame, &d); err != nil {
+							t.Fatal(err)
+						}
+						if first == 0 {
+							first = d.Damaged.First
+						}
+						last = d.Damaged.Last
+					}
+				}
+				return first, last, next
+			}
+			_, _, before := told(false)
+			first, last, next := told(true)
+			if first != row.first || last+1 != next || next+1 < before { // garbage at the end may count as one entry more
+				t.Errorf("repaired it tells of %d to %d and goes on with %d, where it went on with %d", first, last, next, before)
+			}
+		})
+	}
+}
+
+// Of a damaged block it is known which numbers were reserved: a log without its session's record gives none of them again.
+func TestRepair_KeepsWhatWasReserved(t *testing.T) {
+	for _, from := range []bool{false, true} {
+		path, data, ends := twenty(t)
+		copied := ""
+		if from {
+			copied = filepath.Join(t.TempDir(), "copy")
+			put(t, copied, data[:ends[9]])
+		}
+		b := bytes.Clone(data[:ends[9]])
+		b[len(b)-3] ^= 1
+		put(t, path, b)
+		if did, err := Repair(path, copied, 10); err != nil || !did.Done {
+			t.Fatalf("%+v, %v", did, err)
+		}
+		l := openTrimmed(t, path, Options{Reached: 10, disk: bootDisk{boot: 77}})
+		if given := l.Given(); given < 1025 {
+			t.Errorf("a copy: %v: numbers up to %d are reserved", from, given)
+		}
+		_ = l.Close()
 	}
 }

@@ -23,6 +23,8 @@ type writer struct {
 	copy  func(first, last uint64, line func(seq uint64, all bool, line []byte) error) (all bool, err error)
 	taken int // entries that it has given
 
+	reserved uint64 // numbers up to it may have been given
+
 	prev  header // of what was written last, with what waits
 	open  header // of lines; its kind is 0 when there are none
 	lines []byte // of entries that were not written yet
@@ -143,7 +145,7 @@ func (w *writer) lost(first, last uint64, boot uint32) error {
 // parts writes all parts of a file. Those that cannot be used go to aside, and
 // their entries are noted as lost, as are those up to upTo that are not there; with aside nil they are copied as they are.
 func (w *writer) parts(from *walk, upTo uint64, aside func(b []byte) error) error {
-	unread := int64(0) // bytes at the end that cannot be used
+	var end part // the bytes behind the last block that can be read
 	for {
 		before := from.prev
 		p, err := from.next()
@@ -164,10 +166,13 @@ func (w *writer) parts(from *walk, upTo uint64, aside func(b []byte) error) erro
 				return err
 			}
 			if aside == nil || !p.known {
-				unread = p.n
+				if end.n += p.n; end.n == p.n {
+					end.off = p.off
+				}
 				continue
 			}
 		}
+		end, w.reserved = part{}, max(w.reserved, p.bound)
 		switch {
 		case aside != nil:
 			if p.gap {
@@ -195,25 +200,60 @@ func (w *writer) parts(from *walk, upTo uint64, aside func(b []byte) error) erro
 		}
 	}
 	next := from.prev.next()
-	if aside == nil || !from.unread && next > upTo {
+	switch {
+	case aside == nil, end.n == 0 && next > upTo && (w.prev.kind == closed || w.prev.bound >= w.reserved):
 		return w.flush()
+	case end.n == 0 && next > upTo:
+		return w.reserve(w.reserved, from.prev.boot)
 	}
 	// What the end had may not be known: all numbers that may have been given.
-	end := max(from.prev.bound, next-1, upTo)
-	if from.unread {
-		end += reservation(end)
+	given := max(w.reserved, next-1, upTo)
+	if end.n > 0 {
+		given += reservation(given)
 	}
-	last := end // that is lost
+	mark, err := from.markAt(&end)
+	if err != nil {
+		return err
+	}
+	last := given // that is lost
 	switch {
 	case next <= upTo:
 		last = upTo
-	case upTo > 0 && unread <= longestMark: // no entry takes so little: it was the closing mark
+	case mark == end.off && end.n > 0 && upTo > 0: // it was the closing mark alone
 		last = next - 1
 	}
 	if err := w.lost(next, last, from.prev.boot); err != nil {
 		return err
 	}
-	return w.close(end+1, from.prev.boot) // the numbers behind are not given again
+	if mark > 0 { // nobody was stopped
+		return w.close(given+1, from.prev.boot)
+	}
+	return w.reserve(given, from.prev.boot)
+}
+
+// reserve writes that numbers up to one may have been given: whether theirs were written is not known.
+func (w *writer) reserve(upTo uint64, boot uint32) error {
+	next := w.prev.next()
+	return w.block(header{kind: entries, first: next, bound: upTo, skipped: w.skipped(next), boot: boot}, nil)
+}
+
+// markAt returns where the closing mark begins with which bytes end that cannot be read, 0 for none: what ends with them is as long, and
+// begins like one.
+func (w *walk) markAt(end *part) (int64, error) {
+	for _, n := range []int64{headerSize, longestMark} {
+		if end.n < n {
+			break
+		}
+		at := end.off + end.n - n
+		b, err := w.bytes(at, headerSize)
+		if err != nil {
+			return 0, err
+		}
+		if string(b[:len(blockMark)]) == blockMark && b[len(blockMark)] == closed {
+			return at, nil
+		}
+	}
+	return 0, nil
 }
 
 // aside copies a part that cannot be used, however large, to the function, or
