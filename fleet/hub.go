@@ -424,7 +424,7 @@ func (h *Hub) getReady(w http.ResponseWriter, _ *http.Request, _ call) error {
 	if err := h.o.Store.Ready(); err != nil {
 		return problem.Wrap(problem.Unavailable, err, "the hub is not ready")
 	}
-	if err := h.o.Store.Full(); err != nil {
+	if err := h.o.Store.Full(); err != nil && h.o.Replicate {
 		return problem.Wrap(problem.Unavailable, err, "nothing is copied")
 	}
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})

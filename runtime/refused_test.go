@@ -768,3 +768,48 @@ func TestLoad_ModeRefusedBesideThePermissionMode(t *testing.T) {
 		t.Errorf("it is in mode %s", is)
 	}
 }
+
+// The same where it is opened a second time for the permissionMode, as the mode beside it is refused: what it was opened with
+// before that is taken back, too.
+func TestLoad_RefusedWhenOpenedOnceMore(t *testing.T) {
+	for name, refuse := range map[string]func(a *fakeAgent, tc *testClient, s string, second sent){
+		"by a close": func(a *fakeAgent, tc *testClient, s string, second sent) {
+			other := connect(t, tc.r, "")
+			closed := other.request("session/close", `{"sessionId":"`+s+`"}`)
+			a.nextOf(t, "$/cancel_request")
+			a.answer(second, in("write", `{`+offersOf+`}`))
+			a.answer(a.nextOf(t, "session/close"), `{}`)
+			other.until(closed)
+		},
+		"by the agent": func(a *fakeAgent, _ *testClient, _ string, second sent) { a.refuse(second, "busy just now") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, tc, made := offering(t, takesPermission, own(`"permissionMode":"write"`))
+			_, res := tc.until(acp.ID(made))
+			s := rawjson.MemberString(res.Result(), "sessionId")
+			id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
+			tc.until(id)
+			id = tc.request("session/prompt", prompt(s, "x"))
+			p := a.nextOf(t, "session/prompt")
+			p.to.chunk("n", "an answer")
+			a.answer(p, `{"stopReason":"end_turn"}`)
+			tc.until(id)
+			load := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"write","mode":"gone","instructions":"be brief"`)))
+			a.answer(a.nextOf(t, "session/close"), `{}`)
+			a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
+			a.answer(a.nextOf(t, "session/set_mode"), `{}`) // plan
+			a.refuse(a.nextOf(t, "session/set_mode"), "there is no mode gone")
+			a.answer(a.nextOf(t, "session/close"), `{}`)
+			refuse(a, tc, s, a.nextOf(t, "session/resume"))
+			if _, res := tc.until(load); res.Err() == nil {
+				t.Errorf("%s", res.Frame())
+			}
+			tc.call("session/resume", loadOf(s, "/tmp", ""))
+			if _, opened := tc.begins(t, a, s); given(opened, "_meta", acp.MetaKey, "instructions") != "" {
+				t.Errorf("opened with %s", opened.m.Params())
+			}
+		})
+	}
+}

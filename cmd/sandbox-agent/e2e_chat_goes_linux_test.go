@@ -55,7 +55,6 @@ func withGated(t *testing.T, names ...string) (*gateway, []*gated) {
 		t.Fatal(err)
 	}
 	g.start()
-	g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:]) // when it is started again
 	return g, agents
 }
 

@@ -440,7 +440,6 @@ func TestChat_TheGatewayIsGone(t *testing.T) {
 		t.Run("version "+speaks, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t)
-			g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:])
 			k := startTalk(t, g, pty.Winsize{Rows: 40, Cols: 120}, "--acp", speaks, "--cwd", t.TempDir())
 			k.sees(`ready · mock`)
 			k.types("slow\r")
@@ -470,7 +469,6 @@ func TestChat_AnothersTurnIsInterrupted(t *testing.T) {
 		t.Run("version "+speaks, func(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t)
-			g.args = append(g.args, "--port", g.url[strings.LastIndex(g.url, ":")+1:])
 			session := connect(t, g, wsocket, options{agent: "mock"}).newSession()
 			size := pty.Winsize{Rows: 40, Cols: 120}
 			one := startTalk(t, g, size, "--acp", speaks, "--session", session)

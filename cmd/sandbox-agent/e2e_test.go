@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 	"sandboxagent.dev/sandbox-agent/internal/patient"
 	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
@@ -121,7 +122,7 @@ func newGateway(t testing.TB, args ...string) *gateway {
 		t.Fatal(err)
 	}
 	g := &gateway{t: t, dir: t.TempDir(), mark: rand.Text()}
-	g.args = slices.Concat([]string{"--host", "127.0.0.1", "--port", "0", "--data-dir", g.dir, "--default-agent", "mock"}, args)
+	g.args = slices.Concat([]string{"--host", "127.0.0.1", "--port", strconv.Itoa(freeport.Of(t)), "--data-dir", g.dir, "--default-agent", "mock"}, args)
 	t.Cleanup(func() {
 		if g.cmd == nil {
 			return

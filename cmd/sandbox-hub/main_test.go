@@ -10,12 +10,14 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"sandboxagent.dev/sandbox-agent/internal/freeport"
 	"sandboxagent.dev/sandbox-agent/internal/programs"
 )
 
@@ -97,6 +99,9 @@ func startProgram(t testing.TB, name string, args ...string) *program {
 	}
 	if err := binaries(); err != nil {
 		t.Fatal(err)
+	}
+	if i := slices.Index(args, "--port"); i >= 0 && args[i+1] == "0" { // started again it has the same address
+		args[i+1] = strconv.Itoa(freeport.Of(t))
 	}
 	p := &program{t: t, line: append([]string{filepath.Join(buildDir, name)}, args...)}
 	p.start()
@@ -201,8 +206,6 @@ func startHub(t testing.TB, args ...string) *fleet {
 		t.Fatal(err)
 	}
 	f.admin = strings.TrimSpace(string(b))
-	// Started again it has the same address.
-	p.line[slices.Index(p.line, "--port")+1] = p.url[strings.LastIndex(p.url, ":")+1:]
 	return f
 }
 

@@ -343,7 +343,7 @@ func (s *Session) Apply(ctx context.Context, n agents.Needs, c *Change) ([]Unsup
 		}
 	}
 	if err := s.carryOut(ctx, n, info, c); err != nil {
-		s.change(func(rec *record) { rec.takeMode(&was) })
+		s.change(func(rec *record) { rec.takeBack(&was) })
 		return nil, err
 	}
 	if title, asked := c.sets["title"]; asked {
@@ -494,11 +494,7 @@ func (s *Session) reopen(ctx context.Context, n agents.Needs, c *Change) ([]Unsu
 		s.rec.credentials, s.rec.OwnCredentials = *c.credentials, c.credentials.Fields()
 	}
 	s.rec.ModeOver = was.ModeOver || slices.Contains(c.fields, permissionMode)
-	undo := func(rec *record) {
-		rec.takeMode(&was)
-		rec.take(was.Setup)
-		rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
-	}
+	undo := func(rec *record) { rec.takeBack(&was) }
 	kept := make(chan error, 1)
 	s.editedLocked(edit{undo: undo, told: func(err error) { kept <- err }})
 	if !serves {
@@ -593,6 +589,13 @@ func (rec *record) take(setup json.RawMessage) {
 	if cwd := rawjson.MemberString(setup, "cwd"); cwd != "" {
 		rec.Cwd = cwd
 	}
+}
+
+// takeBack takes back what a load has changed in the record since it was so.
+func (rec *record) takeBack(was *record) {
+	rec.takeMode(was)
+	rec.take(was.Setup)
+	rec.credentials, rec.OwnCredentials, rec.Before = was.credentials, was.OwnCredentials, was.Before
 }
 
 // differing names the fields in which two setups differ.

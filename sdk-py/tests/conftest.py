@@ -7,9 +7,11 @@ import functools
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
@@ -34,6 +36,19 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return run
 
 
+def free_port() -> int:
+    """A port on loopback that nobody listens on, for a server that is started again there.
+
+    It is below those that systems give to who asks for any and to connections: nobody takes it while its server is away.
+    """
+    for _ in range(100):
+        port = random.randrange(26_000, 32_000)
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise RuntimeError("no port is free from 26000 on")
+
+
 class Gateway:
     """The gateway in a process of its own."""
 
@@ -43,7 +58,7 @@ class Gateway:
         self.env = env or {}
         self.url = ""
         self._describe()
-        self.start("0")
+        self.start(free_port())
 
     def _describe(self) -> None:
         """The mock agent is there in both versions of ACP: `mock` and `mock2`."""
@@ -56,8 +71,8 @@ class Gateway:
     def port(self) -> int:
         return int(self.url.rsplit(":", 1)[1])
 
-    def start(self, port: str) -> None:
-        line = [os.environ["SANDBOX_AGENT_BIN"], "server", "--end-with-stdin", "--port", port, "--data-dir", self.dir + "/data", "--default-agent", "mock", *self.args]
+    def start(self, port: int) -> None:
+        line = [os.environ["SANDBOX_AGENT_BIN"], "server", "--end-with-stdin", "--port", str(port), "--data-dir", self.dir + "/data", "--default-agent", "mock", *self.args]
         env = {**os.environ, "HOME": self.dir, **self.env}
         at = os.path.getsize(self.dir + "/log") if self.url else 0  # before it is started, which may have said where it listens at once
         # Its input ends with the tests, and the gateway with its input.
@@ -79,7 +94,7 @@ class Gateway:
 
     def restart(self) -> None:
         """Starts it again with the same data on the same port."""
-        self.start(str(self.port))
+        self.start(self.port)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(how)

@@ -3,6 +3,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { freePort } from "./freeport.js";
 
 /** Flags of a gateway that keeps 8 MiB of what was said in all sessions, an eighth of its memory, and no files. */
 export const forgets = ["--no-token", "--ephemeral", "--max-memory", "64MiB"] as const;
@@ -22,7 +23,7 @@ export class Gateway {
 
   static async start(args: readonly string[] = ["--no-token"], env: Record<string, string> = {}): Promise<Gateway> {
     const g = new Gateway(args, env);
-    await g.#launch("0");
+    await g.#launch(await freePort());
     return g;
   }
 
@@ -30,7 +31,7 @@ export class Gateway {
   static async startWith(prepare: (dir: string) => void, args: readonly string[] = ["--no-token"]): Promise<Gateway> {
     const g = new Gateway(args, {});
     prepare(g.dir);
-    await g.#launch("0");
+    await g.#launch(await freePort());
     return g;
   }
 
@@ -53,8 +54,8 @@ export class Gateway {
     return Number(new URL(this.url).port);
   }
 
-  async #launch(port: string): Promise<void> {
-    const child = spawn(process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent", ["server", "--end-with-stdin", "--port", port, "--data-dir", join(this.dir, "data"), "--default-agent", "mock", ...this.args], {
+  async #launch(port: number): Promise<void> {
+    const child = spawn(process.env.SANDBOX_AGENT_BIN ?? "sandbox-agent", ["server", "--end-with-stdin", "--port", String(port), "--data-dir", join(this.dir, "data"), "--default-agent", "mock", ...this.args], {
       env: { ...process.env, HOME: this.dir, ...this.env },
       stdio: ["pipe", "ignore", "pipe"], // it ends with the tests, however those end
     });
@@ -83,7 +84,7 @@ export class Gateway {
 
   /** Starts it again with the same data on the same port. */
   async restart(): Promise<void> {
-    await this.#launch(String(this.port));
+    await this.#launch(this.port);
   }
 
   async stop(): Promise<void> {
