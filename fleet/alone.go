@@ -17,13 +17,15 @@ func (m *move) keep(ctx context.Context) error {
 	if nodeIn(m.there) == "" { // it has nothing, or what a move brought that failed
 		return nil
 	}
-	if had := m.h.o.Store.Owner(m.line).Other(m.to); had != nil && m.there.EventCount <= had.LastSeq {
+	had, node := m.h.o.Store.Owner(m.line).Other(m.to), m.h.node(m.to)
+	if had != nil && m.h.newest(m.to, m.line) == nil && m.there.EventCount == had.LastSeq {
 		return nil
 	}
 	kept := false
 	err := m.h.until(ctx, settleFor, func() bool {
 		s := m.h.newest(m.to, m.line)
-		kept = s != nil && s.Gone == nil && s.Through >= m.there.EventCount
+		kept = s != nil && s.Gone == nil && s.Trouble == "" && s.Instance == node.Instance &&
+			s.Info.EventCount == m.there.EventCount && s.Through >= m.there.EventCount
 		return kept
 	})
 	if err == nil && !kept {
@@ -46,7 +48,8 @@ func (a *attendant) countExtra(ctx context.Context, s *store.Session, o *store.O
 	owner := a.h.newest(o.Node, o.Line)
 	c := extra{of: s.ReplicaID, from: o.Other(a.node).LastSeq}
 	if owner != nil {
-		c.owner, settled = owner.ReplicaID, owner.Through >= replica.Told(&owner.Info)
+		c.owner = owner.ReplicaID
+		settled = owner.Through >= replica.Told(&owner.Info) || owner.Trouble != "" || !a.h.online(a.h.node(o.Node)) // no more comes now
 	}
 	if had := a.extras[s.Session]; had.of == c.of && had.owner == c.owner && had.from == c.from {
 		c = had

@@ -153,14 +153,12 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 	}
 	var err error
 	switch o := a.h.o.Store.Owner(store.LineOf(s.Info)); {
-	case o == nil && nodeIn(s.Info) == "":
+	case o == nil:
 		return a.bundle(ctx, s)
-	case o == nil && a.h.newest(nodeIn(s.Info), store.LineOf(s.Info)) == nil: // nothing is known of it where it went, perhaps yet
-		a.bundle(ctx, s)
-		return whenLater
-	case o == nil, o.Node != a.node && o.Other(a.node) == nil && nodeIn(s.Info) != "":
-		err = a.conclude(ctx, s)
 	case o.Other(a.node) != nil:
+		if owner := a.h.newest(o.Node, o.Line); owner != nil && nodeIn(owner.Info) == a.node {
+			return whenLater // it gave the session back, as it says, and the store, which was put back, is told so
+		}
 		settled := true
 		if err = a.fence(ctx, s); o.Deleted == nil {
 			var failed error
@@ -197,8 +195,8 @@ func (a *attendant) attend(ctx context.Context, id store.ReplicaID) when {
 // errOther says that the record of a session's owner is not what it seemed to be.
 var errOther = errors.New("the owner has changed meanwhile")
 
-// conclude finishes a move that nobody does any more, also one of which the store does not know, as it was put back. The node
-// says how far it has come: if it has let go of the session the other one has it, and else it is as if nothing had been begun.
+// conclude finishes a move that nobody does any more. The node says how far it has come: if it has
+// let go of the session the other one has it, and else it is as if nothing had been begun.
 func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, tellBound)
 	defer cancel()
@@ -206,30 +204,12 @@ func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 	if err != nil {
 		return err
 	}
-	to, now := nodeIn(here), time.Now().UTC()
-	each, err := a.eachSays(ctx, here)
-	if err != nil {
-		return err
-	}
-	back := false
+	to := nodeIn(here)
 	o, err := a.h.o.Store.UpdateOwner(ctx, store.LineOf(s.Info), func(had *store.Owner) (*store.Owner, error) {
-		if back = false; had == nil {
-			had = &store.Owner{Line: store.LineOf(s.Info), Node: a.node, Term: 1, Since: now}
-		}
-		switch there := a.h.newest(to, had.Line); {
-		case a.h.underWay(had.Moving):
+		if had == nil || had.Node != a.node || a.h.underWay(had.Moving) {
 			return nil, errOther
-		case had.Node != a.node:
-			if had.Other(a.node) != nil || to == "" {
-				return nil, errOther
-			}
-			return had.With(store.Other{Node: a.node, LastSeq: here.EventCount, Term: 1, Until: now}), nil
-		case each:
-			back = true
-			next := *had
-			next.Moving = nil
-			return &next, nil
-		case there != nil || had.Other(to) != nil: // a node says what it likes: it went where it was to go, or nowhere
+		}
+		if had.Other(to) != nil { // a node says what it likes: it went where it was to go, or nowhere
 			return handOver(*had, to, here.EventCount, false, 0, ""), nil
 		}
 		next := *had
@@ -239,29 +219,10 @@ func (a *attendant) conclude(ctx context.Context, s *store.Session) error {
 	if errors.Is(err, errOther) {
 		return nil // it is told of again
 	}
-	if err == nil && back {
-		err = a.h.tellNode(ctx, itself, a.node, here.Agent, request{"_sandboxagent/session/set_metadata", map[string]any{
-			"sessionId": here.ID, "metadata": rawjson.DeleteMember(here.Metadata, movedTo),
-		}})
-	}
 	if err == nil {
 		a.h.log.Info("a move that was not finished is settled", "session", s.Session, "from", a.node, "at", o.Node, "term", o.Term)
 	}
 	return err
-}
-
-// eachSays reports whether the node to which a session went by its own word says that it went here, where as much was said or more: it
-// goes on here. A hub whose store was put back had one of the two let go of it while the other was away.
-func (a *attendant) eachSays(ctx context.Context, here runtime.SessionInfo) (bool, error) {
-	to := nodeIn(here)
-	if o := a.h.o.Store.Owner(store.LineOf(here)); to == "" || o != nil && o.Moving != nil && o.Moving.To == to || !a.h.online(a.h.node(to)) {
-		return false, nil
-	}
-	there, err := askSession(ctx, a.h.gateway(to, "hub"), to, here.ID)
-	if isNotFound(err) || err != nil && problem.From(err).Kind == problem.NotFound {
-		return false, nil
-	}
-	return err == nil && nodeIn(there) == a.node && there.EventCount <= here.EventCount, err
 }
 
 // hasLeft reports whether a session does not go on at its node: it has ended, or says that it went elsewhere. One
@@ -295,9 +256,6 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellBound)
 	defer cancel()
-	if err := a.mayBeBack(ctx, s, o); err != nil {
-		return err
-	}
 	here, err := a.api.Session(ctx, s.Session)
 	if isNotFound(err) {
 		return nil // it was deleted there, and the hub hears so in a moment
@@ -315,26 +273,6 @@ func (a *attendant) fence(ctx context.Context, s *store.Session) error {
 	}
 	a.h.log.Warn("a node had a session that another one owns: it has let go of it", "session", s.Session, "node", a.node, "owner", o.Node, "term", o.Term, "events", here.EventCount)
 	return nil
-}
-
-// mayBeBack reports by an error whether the owner of a session may have given it back to the node: a store that was put back
-// does not know of that.
-func (a *attendant) mayBeBack(ctx context.Context, s *store.Session, o *store.Owner) error {
-	owner := a.h.node(o.Node)
-	if !a.h.online(owner) {
-		if a.h.o.Store.Knows(o.Node) && a.h.returning.began.Ago() < expected {
-			return problem.New(problem.Conflict, "%s, which has session %s, is to join again", o.Node, s.Session)
-		}
-		return nil
-	}
-	there, err := askSession(ctx, a.h.gateway(o.Node, "hub"), o.Node, s.Session)
-	switch {
-	case err == nil && nodeIn(there) == a.node:
-		return problem.New(problem.Conflict, "session %s went back from %s", s.Session, o.Node)
-	case err == nil || isNotFound(err) || problem.From(err).Kind == problem.NotFound:
-		return nil
-	}
-	return err
 }
 
 // erase has a node delete what it has of a session that was deleted where it went.

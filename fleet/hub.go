@@ -127,7 +127,7 @@ func New(o Options) *Hub {
 	h.metrics = newMetrics(o.Version, h)
 	h.peers = newPeering(o.Peers, h.log, func(reason string) { h.metrics.peers.WithLabelValues(reason).Inc() })
 	h.newRPC()
-	h.o.Store.OnOwner(h.owned)
+	h.o.Store.OnOwner(h.relay.Owned)
 	h.o.Store.OnDeleted(h.deleted)
 	h.o.Store.OnRemoved(h.removed)
 	h.feed = newFeed(h)
@@ -135,16 +135,6 @@ func New(o Options) *Hub {
 	guard := control.Guard{AllowedHosts: []string{"*"}, CORS: o.CORS}
 	h.handler = h.observe(guard.Wrap(http.HandlerFunc(h.dispatch), isPage, h.authenticate))
 	return h
-}
-
-// owned is told of each change of an owner. One that says itself that it gave the session on has that finished. It does not wait.
-func (h *Hub) owned(o *store.Owner) {
-	h.relay.Owned(o)
-	if l := h.links.get(o.Node); l != nil && l.attendant != nil {
-		if s := h.newest(o.Node, o.Line); s != nil && nodeIn(s.Info) != "" {
-			l.attendant.noted(s.ReplicaID)
-		}
-	}
 }
 
 // deleted has nodes remove what they have of a session that was deleted where it went. It does not wait.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
@@ -901,4 +902,54 @@ func TestReplicas_TwoHubs(t *testing.T) {
 	if asked := g.pagesAsked(); asked > 4 { // what one hub copied the other one does not copy again
 		t.Errorf("%d pages were asked for", asked)
 	}
+}
+
+// A node that says something else of its newest event at each look has no record for each: they are kept.
+func TestReplicas_RestlessNode(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	var looks atomic.Int64
+	g.page = func(w http.ResponseWriter, _ string) bool {
+		fmt.Fprintf(w, `{"events":[%s],"hasMore":false}`, said(1, fmt.Sprint("text ", looks.Add(1))))
+		return true
+	}
+	h.join("bad", h.joinToken(), nil, g)
+	count := 1
+	h.await("it was looked at often", func() bool {
+		count++
+		g.tell("s", begun, count, said(1, "x"))
+		return looks.Load() > 12
+	})
+	if n := len(h.store.SessionsNamed("s")); n > 2 {
+		t.Errorf("%d records", n)
+	}
+	h.await("it is said why", func() bool { return strings.Contains(h.session("s").Replica.Trouble, "something else") })
+}
+
+// A look at what a node has fails as it comes back with another history of the same length: it is looked at again.
+func TestReplicas_OtherHistoryAtTheSecondLook(t *testing.T) {
+	h := startCopier(t)
+	g := newGateway()
+	g.put("s", begun, said(1, "a"), said(2, "b"))
+	n := h.join("box", h.joinToken(), nil, g)
+	h.copied("s", 2)
+	n.leave()
+	<-n.done
+	h.awaitState("box", fleet.StateOffline)
+	g.put("s", begun, said(1, "a"), said(2, "other"))
+	g.mu.Lock()
+	g.sessions["s"].info.UpdatedAt = begun.Add(time.Hour)
+	g.feed = nil
+	failed := false
+	g.page = func(w http.ResponseWriter, _ string) bool {
+		if !failed {
+			failed = true
+			problem.Write(w, problem.New(problem.TooManyRequests, "too many of them"))
+			return true
+		}
+		return false
+	}
+	g.mu.Unlock()
+	h.join("box", h.joinToken(), nil, g)
+	h.await("the hub has what the node has", func() bool { return strings.Contains(strings.Join(h.lines("s", 10), "\n"), "other") })
 }

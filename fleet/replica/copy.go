@@ -12,6 +12,7 @@ import (
 	"sandboxagent.dev/sandbox-agent/acp/problem"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
@@ -40,17 +41,23 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 		}
 	}
 	// A node that was started anew may have come to the same number in another way.
-	if Told(&info) != rec.Through || waits || !e.checked && !info.UpdatedAt.Equal(rec.Info.UpdatedAt) {
+	if Told(&info) != rec.Through || waits || e.owed || !e.checked && !info.UpdatedAt.Equal(rec.Info.UpdatedAt) {
 		more, copied, err = f.pull(ctx, e, rec, Told(&info), held)
-		waits = held
+		waits, e.owed = held, err != nil
 	}
-	if !copied {
+	if !copied && e.begun != 0 && e.begun.Ago() < e.rest {
+		more, e.owed, err = false, true, errRestless
+	} else if !copied {
+		e.begun, e.rest = awake.Now(), min(max(restFirst, 2*e.rest), restMost)
 		f.log.Warn("a node has another history of a session than before; the one before is kept beside it", "session", info.ID, "epoch", rec.Epoch)
 		if err := f.retire(ctx, rec.ReplicaID); err != nil {
 			return outcome{err: err}
 		}
 		_, err := f.begin(ctx, e, info)
 		return outcome{more: true, err: err}
+	}
+	if err != nil && !e.checked { // whoever looks next, also when the node has joined again, sees that there is something to compare
+		info.UpdatedAt = rec.Info.UpdatedAt
 	}
 	// Also when the node is gone meanwhile: what it has said is what is known.
 	noted := f.update(context.WithoutCancel(ctx), rec, info, err)
@@ -62,6 +69,15 @@ func (f *Follower) copy(ctx context.Context, e *followed, info runtime.SessionIn
 	e.through = rec.Through
 	return outcome{more: more, attend: waits && !more, paced: !held && !more, err: errors.Join(err, noted)}
 }
+
+// restFirst and restMost are how long a replica is begun anew no more after it was, the longer the more often it was: records are
+// kept until somebody removes them.
+const (
+	restFirst = time.Minute
+	restMost  = time.Hour
+)
+
+var errRestless = errors.New("the node says something else of events that were copied already, as it did lately: what it says now is copied later")
 
 // full reports whether an error says that the store has no room for what it was given.
 func full(err error) bool {

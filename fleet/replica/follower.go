@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandboxagent.dev/sandbox-agent/fleet/store"
+	"sandboxagent.dev/sandbox-agent/internal/awake"
 	"sandboxagent.dev/sandbox-agent/runtime"
 	"sandboxagent.dev/sandbox-agent/runtime/session"
 )
@@ -88,12 +89,15 @@ type followed struct {
 	// Those of a copy; nobody else uses them meanwhile.
 	at      store.Place // where the replica ends, if known
 	known   bool
-	end     uint64 // the check of its last event, 0 when it is not known
-	checked bool   // the node has said the same of its end since it has joined
-	from    uint64 // the node has let go of events up to this one
-	read    uint64 // the node has looked at its log up to there; what it gave of that is in the replica
-	limit   int    // events of a page
-	trouble string // why the store takes nothing of one that is held, "" when it does
+	end     uint64        // the check of its last event, 0 when it is not known
+	checked bool          // the node has said the same of its end since it has joined
+	owed    bool          // it is to be asked for more though it says that there is none: the last look at it has failed
+	begun   awake.Moment  // when a replica was begun anew, as the node has another history; 0 for never
+	rest    time.Duration // for so long it is not then
+	from    uint64        // the node has let go of events up to this one
+	read    uint64        // the node has looked at its log up to there; what it gave of that is in the replica
+	limit   int           // events of a page
+	trouble string        // why the store takes nothing of one that is held, "" when it does
 
 	attending bool          // see attend
 	news      chan struct{} // has one when something is due of a session that is attended
@@ -431,7 +435,7 @@ func (f *Follower) attend(ctx context.Context, t *turn, id string) outcome {
 	}
 	other := errors.Is(err, errOther)
 	if other || err != nil && ctx.Err() != nil { // or it was interrupted
-		err, e.known = nil, false
+		err, e.known, e.owed = nil, false, other
 	}
 	cancel()
 	noting.Wait()
