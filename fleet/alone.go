@@ -18,7 +18,8 @@ func (m *move) keep(ctx context.Context) error {
 		return nil
 	}
 	had, node := m.h.o.Store.Owner(m.line).Other(m.to), m.h.node(m.to)
-	if had != nil && m.h.newest(m.to, m.line) == nil && m.there.EventCount == had.LastSeq {
+	copies := m.h.o.Replicate && m.h.newest(m.to, m.line) != nil
+	if had != nil && !copies && m.there.EventCount == had.LastSeq {
 		return nil
 	}
 	kept := false
@@ -42,15 +43,16 @@ type extra struct {
 }
 
 // countExtra notes how many events the node has of a session that another one owns and that are no part of it: what a move
-// brought there that failed is. It is false when the hub does not have all of the owner's yet.
+// brought there that failed is. It is false while more of the owner's may come.
 func (a *attendant) countExtra(ctx context.Context, s *store.Session, o *store.Owner) (settled bool, err error) {
-	settled = true
+	whole := true // what the owner has is copied
 	owner := a.h.newest(o.Node, o.Line)
 	c := extra{of: s.ReplicaID, from: o.Other(a.node).LastSeq}
 	if owner != nil {
-		c.owner = owner.ReplicaID
-		settled = owner.Through >= replica.Told(&owner.Info) || owner.Trouble != "" || !a.h.online(a.h.node(o.Node)) // no more comes now
+		c.owner, whole = owner.ReplicaID, owner.Through >= replica.Told(&owner.Info)
+		settled = owner.Trouble != "" || !a.h.online(a.h.node(o.Node)) // no more comes now
 	}
+	settled = settled || whole
 	if had := a.extras[s.Session]; had.of == c.of && had.owner == c.owner && had.from == c.from {
 		c = had
 	} else if c.upTo = c.from; s.Through <= c.from && s.Extra == 0 {
@@ -63,7 +65,7 @@ func (a *attendant) countExtra(ctx context.Context, s *store.Session, o *store.O
 		}
 		c.n, c.upTo = c.n+n, s.Through
 	}
-	if delete(a.extras, s.Session); settled { // else it is counted anew
+	if delete(a.extras, s.Session); whole { // else it is counted anew
 		a.extras[s.Session] = c
 	}
 	if c.n == s.Extra {
