@@ -10,12 +10,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"sandboxagent.dev/sandbox-agent/acp"
 	"sandboxagent.dev/sandbox-agent/acp/rawjson"
 	"sandboxagent.dev/sandbox-agent/acp/schema"
+	"sandboxagent.dev/sandbox-agent/internal/patient"
 )
 
 func TestPrompt_Text(t *testing.T) {
@@ -316,15 +318,38 @@ func TestCrash_LeavesState(t *testing.T) {
 }
 
 func TestHang(t *testing.T) {
-	c := start(t, t.TempDir())
+	dir := t.TempDir()
+	c := start(t, dir)
 	id := c.session()
 	req := c.start(acp.MethodSessionPrompt, prompt(id, "hang"))
+	// One that has not begun yet would be answered.
+	if !patient.Until(time.Minute, func() bool { return strings.Contains(texts(t, dir), `"hang"`) }) {
+		t.Fatal("the turn has not begun")
+	}
 	c.notify(acp.MethodSessionCancel, &schema.CancelNotification{SessionID: id})
 	c.notify(acp.MethodCancelRequest, &schema.CancelRequestNotification{RequestID: json.RawMessage(req)})
 	c.must(acp.MethodSessionList, &schema.ListSessionsRequest{}, nil)
 	if client, _ := c.rec.Open(); client != 1 {
 		t.Errorf("%d requests are open, want the prompt", client)
 	}
+}
+
+// texts returns what the files in a folder and those below it have.
+func texts(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // it is just being written
+		}
+		b, _ := os.ReadFile(path)
+		all.Write(b)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 func TestCancelRequest(t *testing.T) {
