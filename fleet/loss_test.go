@@ -93,9 +93,7 @@ func TestOnLoss_OneCannotGo(t *testing.T) {
 	if first == last {
 		t.Fatal("not even the first session has room")
 	}
-	n.leave()
-	<-n.done
-	h.awaitState("lost", fleet.StateOffline)
+	h.loses(n, "lost")
 	h.box("spare", nil)
 	c.moved(first)
 	c.says(first, "second")

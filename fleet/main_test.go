@@ -230,6 +230,14 @@ func (h *hub) begin(address, name, token string, labels map[string]string, handl
 	return n
 }
 
+// loses has a node leave, and returns when the hub says that it is offline.
+func (h *hub) loses(n *node, name string) {
+	h.t.Helper()
+	n.leave()
+	<-n.done
+	h.awaitState(name, fleet.StateOffline)
+}
+
 // awaitState returns when the hub says that a node is in a state.
 func (h *hub) awaitState(name, state string) {
 	h.t.Helper()

@@ -42,9 +42,7 @@ func TestMove_NodeIsCutOff(t *testing.T) {
 	c.must("_sandboxagent/session/set_metadata", `{"sessionId":"`+s+`","metadata":{"ticket":"X-1"}}`)
 	c.must("session/resume", `{"sessionId":"`+s+`","cwd":"/tmp","mcpServers":[],"_meta":{"sandboxagent.dev":{"env":{"PLACE":"here"}}}}`)
 	h.bundled(s, "one")
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	alone := httptest.NewServer(box)
 	defer alone.Close()
 	local := dial(t, alone.URL, "")
@@ -116,9 +114,7 @@ func TestMove_BackToWhereItWasCutOff(t *testing.T) {
 			s := c.session("one")
 			c.says(s, "first")
 			h.bundled(s, "one")
-			n.leave()
-			<-n.done
-			h.awaitState("one", fleet.StateOffline)
+			h.loses(n, "one")
 			h.move(s, fleet.MoveRequest{Node: "two"})
 			c.says(s, "second")
 			h.bundled(s, "two")
@@ -165,9 +161,7 @@ func TestMove_ExtraIsOfEvents(t *testing.T) {
 	h.bundled(s, "one")
 	c.stop()
 	copyLive(t, dir, killed)
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	h.move(s, fleet.MoveRequest{Node: "two"})
 	box := newBoxIn(t, killed, session.Async, nil, nil)
 	h.aloneAt(box, s, "echo alone")
@@ -518,9 +512,7 @@ func TestMove_NodeDiesInATurn(t *testing.T) {
 	c.send(`{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":` + prompt(s, "permission") + `}`)
 	c.next(0, "the permission request", func(m *acp.Message) bool { return m.Method() == "session/request_permission" })
 	h.await("the hub knows that something is missing", func() bool { return h.session(s).Replica.Missing > 0 })
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	missing := h.session(s).Replica.Missing
 	got := h.move(s, fleet.MoveRequest{Node: "two"})
 	if got.Remembered == 0 || got.Remembered > got.LastSeq {
@@ -566,9 +558,7 @@ func TestMove_RevivedSessionIsRefused(t *testing.T) {
 		_, _ = io.CopyN(io.Discard, r.Body, some.Load()) // the rest is not read
 		problem.Write(w, problem.New(problem.InsufficientStorage, "there is no room for it"))
 	}))
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	for _, part := range []int64{0, 100, 1 << 10, 16 << 10} { // it is compressed
 		some.Store(part)
 		if kind, detail := h.notMoved(s, fleet.MoveRequest{Node: "two"}); kind != "insufficient_storage" || !strings.Contains(detail, "there is no room for it") {
@@ -586,9 +576,7 @@ func TestMove_DiskIsLost(t *testing.T) {
 	c.says(s, "first")
 	h.bundled(s, "one")
 	c.stop() // else it opens the session again, as far as the agent itself still knows it
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	if kind, _ := h.notMoved(s, fleet.MoveRequest{}); kind != "node_offline" {
 		t.Errorf("without another node: %s", kind)
 	}
@@ -640,9 +628,7 @@ func TestMove_CopyWithAGap(t *testing.T) {
 	c.says(s, "third")
 	h.bundled(s, "one")
 	c.stop()
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	shows := func(where string) {
 		t.Helper()
 		c := h.hello(adminToken)

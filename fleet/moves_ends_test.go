@@ -270,9 +270,7 @@ func TestMove_ClosedAndItsNodeIsAway(t *testing.T) {
 	c.says(s, "first")
 	c.must("session/close", `{"sessionId":"`+s+`"}`)
 	h.bundled(s, "one")
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	if got := h.move(s, fleet.MoveRequest{Node: "two"}); got.Node != "two" {
 		t.Errorf("%+v", got)
 	}
@@ -314,9 +312,7 @@ func TestMove_DeletedLater(t *testing.T) {
 			user.says(s, "first")
 			here.bundled(s, "one")
 			leave := func() {
-				n.leave()
-				<-n.done
-				there.awaitState("one", fleet.StateOffline)
+				there.loses(n, "one")
 			}
 			if c.alone {
 				leave()

@@ -526,9 +526,7 @@ func TestExport_WithoutTheNode(t *testing.T) {
 	c.says(s, "second") // the hub hears that there is more, and is not given it
 	h.await("something is missing", func() bool { return h.session(s).Replica.Missing > 0 })
 	c.stop()
-	n.leave()
-	<-n.done
-	h.awaitState("one", fleet.StateOffline)
+	h.loses(n, "one")
 	if status, body := h.ask(http.MethodGet, "/v2/sessions/"+bare+"/export", adminToken, nil); status != http.StatusServiceUnavailable || kindOf(body) != "unavailable" {
 		t.Errorf("one of which there is nothing: %d %s", status, body)
 	}
@@ -562,9 +560,7 @@ func TestMove_ClocksDiffer(t *testing.T) {
 			s := c.session("one")
 			c.says(s, "first")
 			h.knows(s, "one", 1)
-			n.leave()
-			<-n.done
-			h.awaitState("two", fleet.StateOffline)
+			h.loses(n, "two")
 			line := store.LineOf(h.store.SessionsNamed(s)[0].Info)
 			if _, err := h.store.UpdateOwner(t.Context(), line, func(*store.Owner) (*store.Owner, error) {
 				return &store.Owner{Node: "two", Term: 2, Since: time.Now().Add(since), Others: []store.Other{{Node: "one", Term: 1}}}, nil
@@ -614,9 +610,7 @@ func TestMove_FirstEventIsNotNumberOne(t *testing.T) {
 	s := c.session("one")
 	copyLive(t, before, after) // as it is left when it is killed
 	leave := func() {
-		n.leave()
-		<-n.done
-		h.awaitState("one", fleet.StateOffline)
+		h.loses(n, "one")
 	}
 	leave()
 	n = h.join("one", h.joinToken(), nil, newBoxIn(t, after, session.Async, nil, nil))

@@ -435,9 +435,7 @@ func TestMove_TheNodeComesBackWithoutItsData(t *testing.T) {
 		}
 		answer := httptest.NewRecorder()
 		target.box.ServeHTTP(answer, r)
-		n.leave()
-		<-n.done
-		h.awaitState("one", fleet.StateOffline)
+		h.loses(n, "one")
 		h.join("one", token, nil, newBox(t))
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())

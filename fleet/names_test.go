@@ -25,9 +25,7 @@ func TestNames_OfANodeThatASessionLeft(t *testing.T) {
 			h.bundled(s, "a")
 			h.move(s, fleet.MoveRequest{Node: "b"})
 			h.knows(s, "b", 1)
-			n.leave()
-			<-n.done
-			h.awaitState("a", fleet.StateOffline)
+			h.loses(n, "a")
 			if status, body := h.ask(http.MethodDelete, "/v2/nodes/a", adminToken, nil); status != http.StatusNoContent {
 				t.Fatalf("forget the node: %d %s", status, body)
 			}

@@ -344,9 +344,7 @@ func TestReplicas_GoesOnFromEarlier(t *testing.T) {
 	for id := range goesOn {
 		h.copied(id, 5)
 	}
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	for id := range goesOn {
 		g.put(id, begun, before[:3]...)
 	}
@@ -420,9 +418,7 @@ func TestReplicas_OtherHistories(t *testing.T) {
 	h.await("the unheard one goes, too", func() bool { return len(h.list(adminToken, "").Sessions) == 5 })
 
 	// Of another run, with a disk that is not the same.
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	g.forget("lost", false)
 	after := append(some(3, nil), said(4, "another fourth"), said(5, "another fifth"), said(6, "sixth"))
 	// This one was opened by a newer gateway, which says more of each event.
@@ -501,9 +497,7 @@ func TestReplicas_Gap(t *testing.T) {
 	g.put("s", begun, all[:10]...)
 	n := h.join("box", h.joinToken(), nil, g)
 	h.copied("s", 10)
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	g.put("s", begun, all...)
 	g.mu.Lock()
 	g.sessions["s"].oldest = 21
@@ -536,9 +530,7 @@ func TestReplicas_DamagedLog(t *testing.T) {
 	g.put("s", begun, all...)
 	n := h.join("box", h.joinToken(), nil, g)
 	h.copied("s", 10)
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	c := h.hello(adminToken)
 	if res := c.must("session/load", `{"sessionId":"s","cwd":"/tmp","mcpServers":[]}`); !strings.Contains(string(res), `"historyIncomplete":true`) {
 		t.Errorf("it was loaded with %s", res)
@@ -576,18 +568,14 @@ func TestReplicas_GapBesideADamagedLog(t *testing.T) {
 	g.put("s", begun, all[:10]...)
 	n := h.join("box", h.joinToken(), nil, g)
 	h.copied("s", 10)
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	g.put("s", begun, all...)
 	g.mu.Lock()
 	g.sessions["s"].oldest = 21
 	g.mu.Unlock()
 	n = h.join("box", h.joinToken(), nil, g)
 	h.copied("s", 33)
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	_, body := h.ask(http.MethodGet, "/v2/sessions/s/transcript", adminToken, nil)
 	want := []string{"events 11 to 24", "event 33"}
 	var places, list []string
@@ -691,9 +679,7 @@ func TestReplicas_DeletedWhileAway(t *testing.T) {
 			h.knows(ids[name], "one", 1)
 		}
 		c.stop()
-		n.leave()
-		<-n.done
-		h.awaitState("one", fleet.StateOffline)
+		h.loses(n, "one")
 		answer := httptest.NewRecorder()
 		box.ServeHTTP(answer, httptest.NewRequest(http.MethodDelete, "http://127.0.0.1/v2/sessions/"+ids["deleted"], nil))
 		if answer.Code != http.StatusNoContent {
@@ -717,9 +703,7 @@ func TestReplicas_NameIsUsedAgain(t *testing.T) {
 			g.put(former, begun, said(1, "of team a"), said(2, "all of it"))
 			n := h.join("box", h.joinToken(), map[string]string{"team": "a"}, g)
 			h.copied(former, 2)
-			n.leave()
-			<-n.done
-			h.awaitState("box", fleet.StateOffline)
+			h.loses(n, "box")
 			if status, body := h.ask(http.MethodDelete, "/v2/nodes/box", adminToken, nil); status != http.StatusNoContent {
 				t.Fatalf("forget the node: %d %s", status, body)
 			}
@@ -888,9 +872,7 @@ func TestReplicas_TwoHubs(t *testing.T) {
 	if s := two.session("s"); s.State != runtime.StateIdle || s.Replica.Missing != 0 {
 		t.Errorf("at the hub without the tunnel: %+v", s)
 	}
-	n.leave()
-	<-n.done
-	two.awaitState("box", fleet.StateOffline)
+	two.loses(n, "box")
 	g.put("s", begun, want...)
 	two.join("box", two.joinToken(), nil, g)
 	one.copied("s", 20)
@@ -933,9 +915,7 @@ func TestReplicas_OtherHistoryAtTheSecondLook(t *testing.T) {
 	g.put("s", begun, said(1, "a"), said(2, "b"))
 	n := h.join("box", h.joinToken(), nil, g)
 	h.copied("s", 2)
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	g.put("s", begun, said(1, "a"), said(2, "other"))
 	g.mu.Lock()
 	g.sessions["s"].info.UpdatedAt = begun.Add(time.Hour)

@@ -35,9 +35,7 @@ func TestSync_DiskIsRestored(t *testing.T) {
 			does(c)
 			h.await("all of it is stored", func() bool { got := h.session(s); return got.Unstored == 0 && got.Replica.Missing == 0 })
 			c.stop()
-			n.leave()
-			<-n.done
-			h.awaitState("box", fleet.StateOffline)
+			h.loses(n, "box")
 		})
 	}
 	visit("before", dir, func(c *client) { c.says(s, "first") })

@@ -229,9 +229,7 @@ func TestRPC_NewSessionChoosesItsNode(t *testing.T) {
 	h.box("a", map[string]string{"team": "red"})
 	h.box("b", map[string]string{"team": "blue", "size": "large"})
 	away := h.box("c", map[string]string{"team": "gone"})
-	away.leave()
-	<-away.done
-	h.awaitState("c", fleet.StateOffline)
+	h.loses(away, "c")
 	red := h.token(fleet.NewToken{Kind: store.KindClient, Scope: store.ScopeDrive, Labels: map[string]string{"team": "red"}})
 	c := h.hello(adminToken)
 	for _, tt := range []struct{ token, own, want string }{
@@ -340,9 +338,7 @@ func TestRPC_NodeIsAway(t *testing.T) {
 		}
 		return false
 	})
-	box.leave()
-	<-box.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(box, "box")
 	other := h.hello(adminToken)
 	for _, with := range []*client{c, other} {
 		list, _ := rawjson.Member(with.must("session/list", `{}`), "sessions")

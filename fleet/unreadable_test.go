@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"sandboxagent.dev/sandbox-agent/fleet"
 	"sandboxagent.dev/sandbox-agent/fleet/store"
 )
 
@@ -22,9 +21,7 @@ func TestExport_StoreDoesNotGiveAll(t *testing.T) {
 	s := c.session("box")
 	c.says(s, "first")
 	h.bundled(s, "box")
-	n.leave()
-	<-n.done
-	h.awaitState("box", fleet.StateOffline)
+	h.loses(n, "box")
 	conn := must(nats.Connect(url))
 	defer conn.Close()
 	js := must(jetstream.New(conn))

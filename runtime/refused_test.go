@@ -722,13 +722,22 @@ func TestLoad_ModeBesideNoPermissionMode(t *testing.T) {
 	}
 }
 
-// A load that the session's close refuses has asked for nothing, also where the agent was opened with it and was being set to what it had.
-func TestLoad_RefusedByACloseMeanwhile(t *testing.T) {
-	t.Parallel()
-	a, tc, s := offering(t, takesPermission, "")
+// writeThenPlan is a session that was asked for with permissionMode write, and is in the mode plan since.
+func writeThenPlan(t *testing.T) (a *fakeAgent, tc *testClient, s string) {
+	t.Helper()
+	a, tc, made := offering(t, takesPermission, own(`"permissionMode":"write"`))
+	_, res := tc.until(acp.ID(made))
+	s = rawjson.MemberString(res.Result(), "sessionId")
 	id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
 	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
 	tc.until(id)
+	return a, tc, s
+}
+
+// A load that the session's close refuses has asked for nothing, also where the agent was opened with it and was being set to what it had.
+func TestLoad_RefusedByACloseMeanwhile(t *testing.T) {
+	t.Parallel()
+	a, tc, s := writeThenPlan(t)
 	other := connect(t, tc.r, "")
 	load := tc.request("session/load", loadOf(s, "/tmp", own(`"instructions":"be brief"`)))
 	a.answer(a.nextOf(t, "session/close"), `{}`)
@@ -750,17 +759,12 @@ func TestLoad_RefusedByACloseMeanwhile(t *testing.T) {
 // A mode that has no effect takes none from the permissionMode beside it: the session leaves the mode that was chosen since for it.
 func TestLoad_ModeRefusedBesideThePermissionMode(t *testing.T) {
 	t.Parallel()
-	a, tc, made := offering(t, takesPermission, own(`"permissionMode":"write"`))
-	_, res := tc.until(acp.ID(made))
-	s := rawjson.MemberString(res.Result(), "sessionId")
-	id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
-	a.answer(a.nextOf(t, "session/set_mode"), `{}`)
-	tc.until(id)
+	a, tc, s := writeThenPlan(t)
 	load := tc.request("session/load", loadOf(s, "/tmp", own(`"permissionMode":"write","mode":"gone"`)))
 	a.refuse(a.nextOf(t, "session/set_mode"), "there is no mode gone")
 	a.answer(a.nextOf(t, "session/close"), `{}`)
 	a.answer(a.nextOf(t, "session/resume"), in("write", `{`+offersOf+`}`))
-	_, res = tc.until(load)
+	_, res := tc.until(load)
 	if got := member(string(res.Result()), "unsupported"); strings.Count(got, `"field"`) != 1 || !strings.Contains(got, `"field":"mode"`) {
 		t.Errorf("%s", res.Frame())
 	}
@@ -785,13 +789,8 @@ func TestLoad_RefusedWhenOpenedOnceMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, tc, made := offering(t, takesPermission, own(`"permissionMode":"write"`))
-			_, res := tc.until(acp.ID(made))
-			s := rawjson.MemberString(res.Result(), "sessionId")
-			id := tc.request("session/set_mode", `{"sessionId":"`+s+`","modeId":"plan"}`)
-			a.answer(a.nextOf(t, "session/set_mode"), `{}`)
-			tc.until(id)
-			id = tc.request("session/prompt", prompt(s, "x"))
+			a, tc, s := writeThenPlan(t)
+			id := tc.request("session/prompt", prompt(s, "x"))
 			p := a.nextOf(t, "session/prompt")
 			p.to.chunk("n", "an answer")
 			a.answer(p, `{"stopReason":"end_turn"}`)
